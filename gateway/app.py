@@ -1,4 +1,4 @@
-"""Puts a gateway's endpoints and routes together as one ASGI application."""
+"""Builds one ASGI application from a gateway's endpoints and routes."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ COUNTS: Mapping[str, tuple[Callable[[RequestConfig], CountingFormat[Any]], Scope
     TOKENIZE_PATH: (TokenizeFormat, Scope.MODELS, None),
     DETOKENIZE_PATH: (DetokenizeFormat, Scope.MODELS, None),
 }
-"""The same of each path that only the gateway's tokenizers serve, with the task of its models; None: any."""
+"""The wire format, scope and models' task (None for any) of each path that only the gateway's tokenizers serve."""
 BY_BODY: Mapping[str, tuple[IsTheirs, Callable[[RequestConfig], WireFormat[Any]]]] = {
     TABBY_PATH: (has_segments, TabbyFormat),
 }
-"""Paths that two APIs share: the test for a body of the second API, and the second API's wire format."""
+"""Paths that two APIs share, each with the test for a body of the second API and that API's wire format."""
 SERVED = {
     **{
         path: "POST" for path in (*INFERENCE, *COUNTS, *POOLING) if path not in (LLAMA_COMPLETION_PATH, DETOKENIZE_PATH)
@@ -89,12 +89,12 @@ SERVED = {
     RESPONSES_PATH: "POST",
     "/v1/models": "GET",
 }
-"""Paths of model clients, with their methods. Without `/completion`: a request for a path like it misspells
-OpenAI's."""
+"""Paths of model clients, with their methods. `/completion` and `/detokenize` are left out, because a path that
+resembles one of them misspells another path."""
 
 
 def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | None) -> FrontDoor | CrossOrigin:
-    """The ASGI application. mounted: serves further paths; None: nothing does."""
+    """Create the ASGI application. mounted: an application that serves further paths; None if there is none."""
     max_body_bytes, requests = config.max_body_bytes, config.requests
     shares, room = LoopShares(), BodyRoom(requests.organization_body_bytes)
     others = {path: [(is_theirs, wire_format(requests))] for path, (is_theirs, wire_format) in BY_BODY.items()}
@@ -112,12 +112,12 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         path: TokenCountEndpoint(services, counting(requests), scope, max_body_bytes, requests, shares, room, task)
         for path, (counting, scope, task) in COUNTS.items()
     }
-    stored = services.responses, services.conversations, services.background, max_body_bytes, requests, shares, room
+    shared = services.responses, services.conversations, services.background, max_body_bytes, requests, shares, room
     endpoints |= {
         RESPONSES_PATH: ResponsesEndpoint(
-            services, ResponsesFormat(requests), services.event_streams, lambda: services.draining, *stored
+            services, ResponsesFormat(requests), services.event_streams, lambda: services.draining, *shared
         ),
-        INPUT_TOKENS_PATH: InputTokensEndpoint(services, InputTokensFormat(requests), *stored),
+        INPUT_TOKENS_PATH: InputTokensEndpoint(services, InputTokensFormat(requests), *shared),
     }
     engine_format = EngineCompletionFormat(requests)
 
@@ -129,7 +129,7 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         services, services.stream_audits, StreamAuditFormat(requests), shares, lambda: services.draining
     )
     also_serves = mounted.serves if mounted is not None else _none
-    served = routes(
+    litestar_app = routes(
         [
             *(inference_route(path, endpoint) for path, endpoint in endpoints.items()),
             named_inference_route(ENGINE_PATH, engine_endpoint),
@@ -148,15 +148,15 @@ def create_app(services: Services, config: GatewayConfig, mounted: MountedApp | 
         SERVED,
     )
 
-    async def led(scope: Any, receive: Any, send: Any) -> None:
+    async def dispatch(scope: Any, receive: Any, send: Any) -> None:
         if mounted is not None and scope["type"] == "http" and mounted.serves(scope["path"]):
             await mounted(scope, receive, send)
         else:
-            await served(scope, receive, send)
+            await litestar_app(scope, receive, send)
 
-    before, _, behind = ENGINE_PATH.partition("{model}")
+    prefix, _, suffix = ENGINE_PATH.partition("{model}")
     pace = Pace(shares, config.connections.trusted_proxies)
-    door = FrontDoor(endpoints, led, pace, {(before, behind): engine_endpoint})
+    door = FrontDoor(endpoints, dispatch, pace, {(prefix, suffix): engine_endpoint})
     if not config.cors_origins:
         return door
     return CrossOrigin(door, checked_origins(config.cors_origins), pace, also_serves)
@@ -171,5 +171,5 @@ def _document(config: GatewayConfig, mounted: MountedApp | None) -> bytes:
         *ANTHROPIC_OPERATIONS, FIM_OPERATION, *LLAMA_CPP_OPERATIONS, TABBY_OPERATION, RESPONSES_OPERATION,
         *POOLING_OPERATIONS, *TOKEN_OPERATIONS,
     ]  # fmt: skip
-    made = with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)
-    return made if mounted is None else mounted.document(made)
+    merged = with_stream_audit(with_responses(with_autocomplete(document(operations))), config.stream_audit)
+    return merged if mounted is None else mounted.document(merged)

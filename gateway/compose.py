@@ -1,8 +1,8 @@
-"""Puts one gateway instance together: every part started in order, stopped in reverse.
+"""Builds one gateway instance: starts every part in order and stops them in reverse order.
 
-The order matters: the journal is recovered before anything is admitted, and closes after everything that writes to it.
-A database, a Valkey or a router that is away does not stop the start: /readyz names the missing part. A database that
-was never migrated, or refuses the URL, stops it.
+The order matters: the journal recovers before the gateway admits a request, and closes after every part that writes to
+it. The gateway starts even if the database, Valkey or the router is unreachable, and /readyz names the missing part. It
+does not start if the database was never migrated or refuses the URL.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from telemetry.start import running_tracing
 REFUSED_PAUSE_S = 1.0
 LONGEST_REFUSED_PAUSE_S = 30.0
 VERSIONS_BACK = 20
-"""Versions that a starting gateway tries before it serves by the settings alone."""
+"""How many earlier desired states a starting gateway tries before it uses only the settings."""
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ ROUTER_ON_START_S = 5.0
 async def running_services(
     config: GatewayConfig, place: InstanceConfig, surroundings: Surroundings
 ) -> AsyncIterator[Services]:
-    """Everything a gateway consists of. Raises ConfigError when it cannot start."""
+    """Run a gateway's parts within the block. Raises ConfigError if the gateway cannot start."""
     registry = CollectorRegistry()
     metrics, metering, limits_metrics = GatewayMetrics(registry), MeteringMetrics(registry), LimitsMetrics(registry)
     async with contextlib.AsyncExitStack() as stack:
@@ -114,16 +114,16 @@ async def running_services(
         )
         stack.callback(pool.terminate)
 
-        # Engines are asked what a crash left open, before the desired state is followed; what the settings say of a
-        # pool is newer than the last row.
+        # Recovery asks engines about attempts that a crash left open, before the gateway follows the desired state. The
+        # settings are newer than the last row, so their pools replace its pools.
         keys.follow(await last_pools(pool, place.database_url, config.desired.timeout_s))
         keys.follow(place.pools)
         journal = Journal(place.journal_folder / place.instance, config.metering, metering)
         await journal.start()
         stack.push_async_callback(journal.stop)
         ledger = Ledger(pool, config.metering.ship_timeout_s)
-        ask = EngineUsage(connections, config.metering.ask_timeout_s)
-        await Recovery(journal, ask, config.metering, metering).resolve()
+        engine_usage = EngineUsage(connections, config.metering.ask_timeout_s)
+        await Recovery(journal, engine_usage, config.metering, metering).resolve()
         shipper = Shipper(journal, ledger, config.metering, metering)
         limiter = Limiter(
             place.valkey_url,
@@ -139,7 +139,12 @@ async def running_services(
         stack.push_async_callback(shipper.stop)
         stack.push_async_callback(shipper.drain, SHIP_ON_STOP_S)
         adoption = OrphanJournals(
-            place.journal_folder / place.instance, ask, ledger, config.metering, metering, on_emptied=limiter.adopted
+            place.journal_folder / place.instance,
+            engine_usage,
+            ledger,
+            config.metering,
+            metering,
+            on_emptied=limiter.adopted,
         )
         adoption.start()
         stack.push_async_callback(adoption.stop)
@@ -149,7 +154,7 @@ async def running_services(
 
         completion_events = EventStore(pool, metrics, config.autocomplete.flush_s)
         completion_events.start()
-        stack.push_async_callback(completion_events.stop)  # after the traces, which its reports join
+        stack.push_async_callback(completion_events.stop)  # stops after the traces, which its reports join
         traces = Traces(pool, metrics, config.trace_flush_s)
         traces.start()
         stack.push_async_callback(traces.stop)
@@ -176,11 +181,11 @@ async def running_services(
         await router.start()
         stack.push_async_callback(router.stop)
         digests = Digests(place.pepper)
-        elsewhere = OtherGateways(place.valkey_url, config.limits.key_prefix, config.limits.call_timeout_s, digests)
-        supersession = Supersession(digests, elsewhere)
-        elsewhere.on_told = supersession.told
-        await elsewhere.start()
-        stack.push_async_callback(elsewhere.stop)
+        peers = OtherGateways(place.valkey_url, config.limits.key_prefix, config.limits.call_timeout_s, digests)
+        supersession = Supersession(digests, peers)
+        peers.on_told = supersession.told
+        await peers.start()
+        stack.push_async_callback(peers.stop)
         idle_timeouts = IdleTimeouts()
         await stack.enter_async_context(idle_timeouts.task)
 
@@ -193,7 +198,7 @@ async def running_services(
         reporter.start()
         stack.push_async_callback(reporter.stop)
         follower = DesiredStateFollower(catalog, router, keys, reporter, lambda version: desired.before(version))
-        if place.models:  # what would be refused stops this start, and is not written down for the other gateways
+        if place.models:  # invalid models stop this start before other gateways see them
             await catalog.load(DesiredState(version=0, models=place.models, pools=place.pools))
         desired = DesiredStateStore(place.database_url, config.desired, on_change=follower.changed)
         await desired.start()
@@ -274,13 +279,13 @@ def _sampler(config: TracingConfig) -> Sampler:
 
 
 async def _leave(limiter: Limiter, journal: Journal) -> None:
-    """Record that budget recounts need not wait for this instance: its journal is fully shipped."""
+    """Record that budget recounts need not wait for this instance, if its journal is fully shipped."""
     if journal.backlog_rows == 0 and journal.open_attempts == 0:
         await limiter.left_empty(journal.instance)
 
 
 class DesiredStateFollower:
-    """Carries each new desired state into this gateway's catalog of models and on to the router, in order."""
+    """Loads each new desired state into this gateway's model catalog and then publishes it to the router, in order."""
 
     def __init__(
         self,
@@ -290,36 +295,36 @@ class DesiredStateFollower:
         reporter: Reporter,
         before: Callable[[int], Awaitable[DesiredState | None]],
     ) -> None:
-        """before: the newest state before a version; None: there is none, or it cannot be read."""
+        """before: returns the newest state before a version; None if there is none or it cannot be read."""
         self._before = before
         self._in_force = False
-        """A stored version is in force, not only the settings' models."""
+        """Whether a stored version is in force, rather than only the settings' models."""
         self._catalog = catalog
         self._router = router
         self._keys = keys
         self._reporter = reporter
         self._newest: DesiredState | None = None
-        """The newest version; not yet in force."""
+        """The newest version, until it is in force."""
         self._arrived = asyncio.Event()
         self._tried = asyncio.Event()
         self._task = BackgroundTask("desired state", self._load)
 
     def changed(self, state: DesiredState) -> None:
-        """A newer state is known. Loading it may take a while; states overtaken meanwhile are skipped. One that this
-        process cannot load is tried again after pauses: a file it names may come later than the state."""
+        """Load a newer state in the background, and skip states that are superseded meanwhile. A state that this
+        process cannot load is retried after pauses, because a file that it names may arrive later."""
         self._newest = state
-        self._keys.learn(state.pools)  # at once: another gateway may have handed it to the router already
+        self._keys.learn(state.pools)  # at once, because another gateway may already have published the state
         self._tried.clear()
         self._arrived.set()
         self._task.start()
 
     async def settled(self) -> None:
-        """Return when the newest known state is loaded, or refused, or has failed once; a failure is tried again."""
+        """Return once the newest known state is loaded or refused, or has failed once. A failure is retried."""
         if self._newest is not None:
             await self._tried.wait()
 
     async def stop(self) -> None:
-        """Abandon a load under way."""
+        """Cancel a running load."""
         await self._task.stop()
 
     async def _load(self) -> None:
@@ -345,7 +350,7 @@ class DesiredStateFollower:
                     await asyncio.wait_for(self._arrived.wait(), backoff.next_s())
 
     async def _take_up(self, state: DesiredState) -> str:
-        """Put the version in force. Returns the reason of a refusal; empty: it is in force."""
+        """Put the version in force. Returns the reason for a refusal; empty if the version is in force."""
         try:
             await self._put_in_force(state)
         except ConfigError as error:
@@ -355,8 +360,7 @@ class DesiredStateFollower:
         return ""
 
     async def _fall_back(self, version: int) -> None:
-        """Serve by the newest earlier version that can be loaded: a restart must not lose models that a version behind
-        the refused one has."""
+        """Put the newest earlier version that loads in force, so that a restart does not lose its models."""
         for _ in range(VERSIONS_BACK):
             state = await self._before(version)
             if state is None:
@@ -367,7 +371,7 @@ class DesiredStateFollower:
                 return
 
     async def _put_in_force(self, state: DesiredState) -> None:
-        """Raises ConfigError where this gateway cannot serve by it."""
+        """Raises ConfigError if this gateway cannot serve the state."""
         self._keys.require(state.pools)
         await self._catalog.load(state)
         self._in_force = True

@@ -18,7 +18,7 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     journal_folder: Path
     """Parent of all instances' journals; this one locks the folder named after `instance` in it."""
     instance: str
-    """Stable over restarts: `0`, `1`, …"""
+    """Stable across restarts: `0`, `1`, …"""
     token: str
     """Token for engines of pools without a key of their own."""
     router_token: str
@@ -26,9 +26,9 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
     pepper: bytes
     models: tuple[Model, ...] = ()
     pools: tuple[Pool, ...] = ()
-    """The settings' models and pools; they seed the desired state. Empty: whatever the database holds."""
+    """The settings' models and pools, which seed the desired state; empty to use the database's state."""
     currency: str = "USD"
-    """Currency of budgets, as refusals name it."""
+    """Currency of budgets, which refusals show."""
     trace_retention_days: int
     """How long the worker keeps request traces."""
     tracing: TracingConfig = TracingConfig()

@@ -1,4 +1,4 @@
-"""The process of one gateway instance: takes its port, serves until it is stopped, drains."""
+"""Runs the process of one gateway instance: opens its port, serves until a signal, and drains."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from gateway.services import Services, Surroundings
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that tokenizes may keep the interpreter from the loop. Python's 5 ms come once for each of the ten
-or so turns of the loop that a request's first token takes."""
+"""How long a tokenizing thread may keep the interpreter from the event loop. Python's default of 5 ms would delay each
+of the ten or so loop turns that a request's first token takes."""
 READY_BEFORE_LISTENING_S = 5.0
 READY_LOOK_S = 0.02
 RESERVED_DESCRIPTORS = 64
-"""For everything but clients and engines: databases, journal, metrics, the listener."""
+"""File descriptors for everything except clients and engines: databases, journal, metrics and the listener."""
 
 logger = logging.getLogger(__name__)
 
 
 def main(config: GatewayConfig, place: InstanceConfig, surroundings: Surroundings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises ConfigError when it cannot start."""
+    """Serve until SIGTERM or SIGINT. Raises ConfigError if the gateway cannot start."""
     import uvloop
 
     uvloop.run(serve(config, place, surroundings))
 
 
 async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surroundings) -> None:
-    """Run one instance on the current loop until a signal ends it; running requests get `drain_timeout_s`."""
+    """Run one instance on the current loop until a signal. Running requests then get `drain_timeout_s` to finish."""
     from gateway.app import create_app
     from gateway.compose import running_services
     from gateway.http.certificate import certificate_of
@@ -95,29 +95,29 @@ async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surr
 
 
 async def _ready(services: Services) -> None:
-    """Return when the instance can serve; or after a while, to report the missing part on /readyz. Until it listens,
-    requests go to the instances that can."""
+    """Return once the instance can serve, or after `READY_BEFORE_LISTENING_S`, so that /readyz can name the missing
+    part. Until this instance listens, requests go to the other instances."""
     try:
         async with asyncio.timeout(READY_BEFORE_LISTENING_S):
-            while not all(services.readiness().values()):  # noqa: ASYNC110  five parts' state, and a start has time
+            while not all(services.readiness().values()):  # noqa: ASYNC110  several parts' state, at a start
                 await asyncio.sleep(READY_LOOK_S)
     except TimeoutError:
-        missing = ", ".join(name for name, holds in services.readiness().items() if not holds)
+        missing = ", ".join(name for name, ready in services.readiness().items() if not ready)
         logger.warning("not ready after %g s, /readyz says why: %s", READY_BEFORE_LISTENING_S, missing)
 
 
 def _rest_garbage_collector() -> None:
-    """Exclude the loaded objects, which stay forever, from collection: scanning them repeatedly costs a relay of small
-    short-lived objects more than it finds. Cycles are still collected, a hundred times more rarely."""
+    """Exclude the loaded objects, which live as long as the process, from garbage collection: repeated scans of them
+    cost more than they free. Cycles are still collected, but a hundred times less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(70_000, 20, 50)
 
 
 def fitting(config: ConnectionsConfig, descriptors: int) -> ConnectionsConfig:
-    """The limits with no more connections than there are descriptors for: a client's and its engine's each.
+    """Limit the connections to the file descriptors, of which each client takes one and its engine another.
 
-    Raises ConfigError when there is no room for any.
+    Raises ConfigError if there is no room for any connection.
     """
     room = (descriptors - RESERVED_DESCRIPTORS) // 2
     if room < 1:

@@ -1,8 +1,8 @@
-"""Keeps a gateway's port from gateways of other deployments: the kernel distributes connections among all listeners
-that share a port, so each would get customers of the other.
+"""Keeps gateways of other deployments off a gateway's port. The kernel distributes connections among all listeners that
+share a port, so each deployment would get the other's customers.
 
-The first gateway of a deployment reserves the port, with a socket that only listeners of this account can join. The
-others find it reserved, and know their deployment's gateways by their journals, which lie in one folder.
+The first gateway of a deployment reserves the port with a socket that only listeners of this account can join. The
+other gateways find it reserved, and recognize their deployment's gateways by the journals in one folder.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gateway.metering.journal.folder import writers
 from infra.local.ports import PortInUse, addresses_of, reserve_port
 
 LONGEST_START_S = 10.0
-"""The gateway that has reserved the port holds its journal by then."""
+"""Time after which a gateway that has reserved the port has locked its journal."""
 LOOK_S = 0.05
 
 
 async def own_port(host: str, port: int, journals: Path, *, kept: bool) -> contextlib.ExitStack:
-    """Returns the reservation, empty where another process of this deployment has it. journals: of this deployment.
-    kept: `slipstream up` reserves the port for this deployment's gateways.
+    """Reserve the port. Returns an empty stack if another process of this deployment has reserved it. journals: the
+    deployment's journal folder. kept: whether `slipstream up` reserves the port for this deployment's gateways.
 
     Raises ConfigError if a program of another deployment has the port.
     """
@@ -38,14 +38,14 @@ async def own_port(host: str, port: int, journals: Path, *, kept: bool) -> conte
                 return contextlib.ExitStack()
             if listens or clock() > end_s:
                 raise _strangers(host, port, journals, "does" if listens else "has reserved it") from None
-        except ConfigError:  # the reason is `bind`'s to tell
+        except ConfigError:  # `bind` reports the reason
             return contextlib.ExitStack()
-        await asyncio.sleep(LOOK_S)  # another process's state
+        await asyncio.sleep(LOOK_S)  # polled, because another process changes it
 
 
-def _strangers(host: str, port: int, journals: Path, what: str) -> ConfigError:
+def _strangers(host: str, port: int, journals: Path, action: str) -> ConfigError:
     return ConfigError(
-        f"gateway.port: cannot listen on {host}:{port}: another program {what}, which may be another deployment's "
+        f"gateway.port: cannot listen on {host}:{port}: another program {action}, which may be another deployment's "
         f"gateway (none of this one's runs, by {journals}); stop it, or choose another port",
         param="gateway.port",
     )

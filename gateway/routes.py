@@ -1,4 +1,4 @@
-"""The HTTP surface: which URL does what. Handlers read like the story; the work is elsewhere."""
+"""Maps URLs to handlers. A handler checks the key and formats the response; other modules do the work."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ AnyRequest = Request[Any, Any, State]
 
 
 def inference_route(path: str, endpoint: ASGIApp) -> HTTPRouteHandler:
-    """POST of one path. The front door goes to the endpoint itself; what only Litestar takes for the path comes by
-    here, as does another method's refusal."""
+    """Create the POST route of one path. The front door calls the endpoint directly. This route serves spellings of the
+    path that only Litestar accepts, and lets Litestar refuse other methods."""
 
     @post(path, status_code=200, name=path)
     async def generate() -> ASGIApp:
@@ -48,7 +48,7 @@ def named_inference_route(path: str, endpoint_of: Callable[[str], ASGIApp]) -> H
 
 
 def stream_audit_route(endpoint: ASGIApp) -> HTTPRouteHandler:
-    """GET of the known stream."""
+    """Create the GET route of the known stream."""
 
     @get(STREAM_AUDIT_PATH, name=STREAM_AUDIT_PATH)
     async def audit() -> ASGIApp:
@@ -73,28 +73,28 @@ class ModelsController(Controller):
 
     @get("/{name:path}")
     async def model(self, request: AnyRequest, services: Services, name: FromPath[str]) -> dict[str, Any]:
-        """GET /v1/models/{model}. A path: names such as `meta/llama` hold slashes."""
+        """GET /v1/models/{model}. `name` is a path, because names such as `meta/llama` contain slashes."""
         key = await _authenticate(request, services)
         key.require_scope(Scope.MODELS)
-        asked = name.removeprefix("/")
-        target = services.catalog.find(asked, key.may_use, key.adapters)
-        key.require_model(target.model, asked, services.catalog.models)
+        requested = name.removeprefix("/")
+        target = services.catalog.find(requested, key.may_use, key.adapters)
+        key.require_model(target.model, requested, services.catalog.models)
         return _model(target.model, services.catalog, target.adapter)
 
 
 class SystemController(Controller):
-    """Health checks for load balancers; no key needed, no customer data shown."""
+    """Health checks for load balancers. They need no key and show no customer data."""
 
     @get(["/healthz", "/health"], media_type=MediaType.TEXT)
     async def healthz(self) -> str:
-        """The process is alive."""
+        """Report that the process is alive."""
         return "ok"
 
     @get("/readyz")
     async def readyz(self, services: Services) -> Response[dict[str, Any]]:
-        """Whether this instance should get traffic, and the missing part if not; with each engine's state.
+        """Report whether this instance should get traffic, the missing part if not, and each engine's state.
 
-        An unusable engine is no reason to send traffic elsewhere: other instances have the same engines.
+        An unusable engine is no reason to send traffic elsewhere, because other instances have the same engines.
         """
         parts = services.readiness()
         ready = all(parts.values())
@@ -109,7 +109,7 @@ async def _authenticate(request: AnyRequest, services: Services) -> KeyRecord:
 
 
 def _adapted(models: list[Model], key: KeyRecord, catalog: ModelCatalog) -> list[dict[str, Any]]:
-    """These models with the key's adapters; of two with one name, the one that the name selects."""
+    """The key's adapters of these models. If two adapters have one name, the list has the one that the name selects."""
     by_name = {model.name: model for model in models}
     own = {one.public_name: one for one in reversed(key.adapters) if one.model in by_name}
     return [_model(by_name[adapter.model], catalog, adapter) for _, adapter in sorted(own.items())]

@@ -1,4 +1,4 @@
-"""The parts of a running gateway, created once by `compose`; and the parts of its process that are outside of it."""
+"""Defines the parts of a running gateway, which `compose` creates once, and the parts that its process provides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.stream_audit.endpoint import StreamAudits
 
 
 class Services(CompletionServices, kw_only=True):
-    """Services of the endpoints and of the process."""
+    """Services that the endpoints and the process use."""
 
     limiter: Limiter
     stream_audits: StreamAudits
@@ -31,7 +31,7 @@ class Services(CompletionServices, kw_only=True):
     checks: dict[str, Callable[[], bool]]
     """Conditions for this instance to take traffic, by name."""
     replicas: Callable[[], Sequence[ReplicaState]]
-    """Every engine, as the router last reported."""
+    """Returns every engine's state, as the router last reported it."""
     draining: bool = False
 
     def readiness(self) -> dict[str, bool]:
@@ -47,12 +47,12 @@ class MountedApp(Protocol):
         ...
 
     def document(self, document: bytes) -> bytes:
-        """The OpenAPI document of the inference API with the paths of this application that the same keys open. Called
-        in a thread."""
+        """Add this application's paths that accept the same keys to the inference API's OpenAPI document. Called in a
+        thread."""
         ...
 
     def start(self) -> None:
-        """Called once the gateway takes connections."""
+        """Called once the gateway accepts connections."""
         ...
 
     async def stop(self) -> None:
@@ -68,10 +68,10 @@ class Seeding(Protocol):
     """Puts the settings' models and pools in force."""
 
     done: bool
-    """The settings have been compared with the state in force, and written if they are new."""
+    """Whether the settings have been compared with the state in force, and written if they are new."""
 
     async def start(self) -> None:
-        """Try once, and go on in the background if the database cannot be reached. Raises ConfigError."""
+        """Try once, and continue in the background if the database cannot be reached. Raises ConfigError."""
         ...
 
     async def stop(self) -> None:
@@ -80,12 +80,12 @@ class Seeding(Protocol):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a gateway's process that the data plane does not know. Its composition hands them in."""
+    """Parts of a gateway's process that the data plane does not know. The process's composition provides them."""
 
     seeding: Callable[[DesiredStateStore], Seeding]
     crossing: CrossingSink
     """Called for each budget that has reached a threshold."""
     mount: Callable[[Services], MountedApp] | None = None
-    """Creates the application next to inference; None: none on this port."""
+    """Creates the application that shares the gateway's port; None if there is none."""
     port_kept: bool = False
-    """`slipstream up` reserves the port for this deployment's gateways."""
+    """Whether `slipstream up` reserves the port for this deployment's gateways."""

@@ -1,4 +1,4 @@
-"""Keys as requests carry them: in an `Authorization: Bearer` header, or what a format makes one of."""
+"""Authenticates requests by the key in their `Authorization: Bearer` header, or in a format's equivalent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def authenticate(authorization: bytes, keyring: Keyring) -> KeyRecord:
 
 
 def bearer_secret(authorization: str, example: str) -> str:
-    """The secret in the header's value. example: for the error. Raises MissingKey."""
+    """The secret in the header's value. example: a key for the error. Raises MissingKey."""
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:
         raise MissingKey(f"No API key given. Send it as 'Authorization: Bearer {example}'.")

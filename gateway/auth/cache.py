@@ -1,6 +1,6 @@
-"""What a gateway remembers about keys. Bounded both ways; decides nothing about time or trust, does no I/O.
+"""Caches a bounded number of keys' records and refusals. It decides nothing about time or trust, and does no I/O.
 
-Keys are found by a fingerprint that is cheap to compute and only means something in this process; everything that comes
+Keys are found by a fingerprint that is cheap to compute and has a meaning only in this process. Everything that comes
 from the database (refusals, invalidations) names a key by its stored hash. Secrets are never kept.
 """
 
@@ -12,15 +12,15 @@ from gateway.auth.key_record import KeyRecord, Refusal, tenants_of
 
 
 class KeyCache:
-    """Least recently used of `max_keys` records and `max_refusals` refusals."""
+    """The most recently used `max_keys` records and `max_refusals` refusals."""
 
     def __init__(self, max_keys: int, max_refusals: int) -> None:
         self._max_keys = max_keys
         self._max_refusals = max_refusals
         self._records: OrderedDict[bytes, tuple[bytes, KeyRecord]] = OrderedDict()  # fingerprint -> (hash, record)
-        self._fingerprints: dict[bytes, bytes] = {}  # hash -> fingerprint, exactly for what is in _records
-        self._refusals: OrderedDict[bytes, Refusal] = OrderedDict()  # hash -> why
-        self._of_tenant: dict[str, set[bytes]] = {}  # tenant -> hashes, exactly of what is in the two above
+        self._fingerprints: dict[bytes, bytes] = {}  # hash -> fingerprint, of exactly the entries of _records
+        self._refusals: OrderedDict[bytes, Refusal] = OrderedDict()  # hash -> refusal
+        self._of_tenant: dict[str, set[bytes]] = {}  # tenant -> hashes, of exactly these records and refusals
 
     def __len__(self) -> int:
         return len(self._records) + len(self._refusals)
@@ -34,7 +34,7 @@ class KeyCache:
         return entry[1]
 
     def record_of(self, key_hash: bytes) -> KeyRecord | None:
-        """The record of the key with this hash, by whichever fingerprint it was found, or None."""
+        """The record of the key with this hash, whatever its fingerprint, or None."""
         fingerprint = self._fingerprints.get(key_hash)
         return None if fingerprint is None else self.record(fingerprint)
 
@@ -46,7 +46,7 @@ class KeyCache:
         return refusal
 
     def put(self, fingerprint: bytes, key_hash: bytes, answer: KeyRecord | Refusal) -> None:
-        """Store the database's answer; it replaces any earlier one."""
+        """Store the database's answer, which replaces any earlier one."""
         self.drop(key_hash)
         for tenant in tenants_of(answer):
             self._of_tenant.setdefault(tenant, set()).add(key_hash)

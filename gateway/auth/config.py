@@ -12,7 +12,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=60)]
 
 
 class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a gateway may answer from memory, and how it detects a lost notification channel."""
+    """How long a gateway may trust its memory, and how it detects a lost notification channel."""
 
     cached_keys: Fixed[Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]] = 10_000
     """Keys kept in memory, least recently used first to go."""

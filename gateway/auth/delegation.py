@@ -1,11 +1,11 @@
-"""A token by which the deployment's worker sends a request for a tenant's key, whose secret is not stored.
+"""Creates the tokens with which the deployment's worker sends requests for a tenant's key, whose secret is not stored.
 
     sk-slip-line- + the key's stored hash + '.' + end in epoch seconds + '.' + HMAC-SHA256(pepper, all of it)
 
-It begins with `sk-slip-background-` for a response in the background, and with `sk-slip-line-` for a batch's line.
+A token begins with `sk-slip-background-` for a background response, and with `sk-slip-line-` for a batch's line.
 
-Only processes with the deployment's pepper can make one. The stored hash is that of the key's present secret, so a
-rotated, revoked or expired key is refused as ever.
+Only processes with the deployment's pepper can create one. The stored hash is that of the key's current secret, so a
+rotated, revoked or expired key is refused as usual.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contracts.errors import InvalidKey
 
 PREFIX, BACKGROUND_PREFIX = PREFIXES = ("sk-slip-line-", "sk-slip-background-")
 VALID_S = 300
-"""A token that leaks opens nothing for longer."""
+"""Lifetime of a token, after which a leaked one is useless."""
 
 
 def delegated(key_hash: bytes, pepper: bytes, now_s: float, prefix: str = PREFIX) -> str:
@@ -26,8 +26,8 @@ def delegated(key_hash: bytes, pepper: bytes, now_s: float, prefix: str = PREFIX
 
 
 def key_hash_of(token: str, pepper: bytes, now_s: float) -> bytes:
-    """The hash of the key that the token stands for. Raises InvalidKey, also for a token that has expired: its key has
-    not, and the worker tries again."""
+    """The hash of the token's key. Raises InvalidKey, also for an expired token: its key is valid, and the worker
+    retries."""
     body, _, signature = token.rpartition(".")
     if not hmac.compare_digest(_signature(body, pepper).encode(), signature.encode("utf-8", "surrogatepass")):
         raise InvalidKey("This is not an API key of this deployment.")
@@ -40,5 +40,5 @@ def key_hash_of(token: str, pepper: bytes, now_s: float) -> bytes:
 
 
 def _signature(body: str, pepper: bytes) -> str:
-    # no API key begins like this, so that no stored hash is a signature
+    # no API key begins like this, so no stored hash is a signature
     return hmac.digest(pepper, b"batch line:" + body.encode("utf-8", "surrogatepass"), "sha256").hex()

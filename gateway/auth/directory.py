@@ -1,4 +1,4 @@
-"""Keys as the database knows them: many in one question, each with its limits and priorities."""
+"""Reads keys from the database, many in one query, each with its limits and priorities."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gateway.limits.priorities import Priorities
 from gateway.limits.priority_store import priorities_of_all
 from gateway.limits.store import levels_of_all
 
-# Of a key that was rotated, the secret before still opens until the end of the overlap. UNION and not OR: each half
-# is one search of an index for all hashes.
+# The previous secret of a rotated key is valid until the end of the overlap. UNION instead of OR makes each half one
+# search of an index for all hashes.
 LOOKUP = """
 SELECT asked, key.id, project_id, organization_id, revoked_at IS NOT NULL AS revoked,
        projects.disabled_at IS NOT NULL AS project_disabled,
@@ -45,7 +45,7 @@ ValueT = TypeVar("ValueT")
 async def read_keys(connection: asyncpg.Connection[Any], hashes: Sequence[bytes]) -> dict[bytes, KeyRecord | Refusal]:
     """Records by hash; a hash that was never issued gets a Refusal. Raises asyncpg's errors.
 
-    Takes several reads: a change between them is announced, and the key is then read again.
+    This takes several reads. A change between them is announced, and the key is then read again.
     """
     rows = await connection.fetch(LOOKUP, list(hashes))
     answers: dict[bytes, KeyRecord | Refusal] = {each: Refusal(Reason.UNKNOWN) for each in hashes}
@@ -69,11 +69,11 @@ async def _adapters_of(
     return found
 
 
-def _adapters(row: asyncpg.Record, of: dict[UUID, list[asyncpg.Record]]) -> tuple[Adapter, ...]:
+def _adapters(row: asyncpg.Record, by_organization: dict[UUID, list[asyncpg.Record]]) -> tuple[Adapter, ...]:
     return tuple(
-        Adapter(str(one["id"]), one["name"], one["model"], one["path"])
-        for one in of.get(row["organization_id"], ())
-        if one["project_id"] in (None, row["project_id"])
+        Adapter(str(adapter["id"]), adapter["name"], adapter["model"], adapter["path"])
+        for adapter in by_organization.get(row["organization_id"], ())
+        if adapter["project_id"] in (None, row["project_id"])
     )
 
 

@@ -1,4 +1,4 @@
-"""The guard of routes that clients call with their key, beside the endpoints that generate."""
+"""Guards the routes that clients call with their key, in addition to the endpoints that generate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 
 def keyed(scope: Scope) -> Callable[[AnyConnection, BaseRouteHandler], Awaitable[None]]:
-    """A guard that finds the caller's key, and requires its scope, before the body is read."""
+    """A guard that finds the caller's key, and requires the scope, before the body is read."""
 
     async def require_key(connection: AnyConnection, _: BaseRouteHandler) -> None:
         keyring = connection.app.state.services.keyring

@@ -1,4 +1,4 @@
-"""The record of a key that was looked up."""
+"""Defines the record of a key that was looked up."""
 
 from __future__ import annotations
 
@@ -21,48 +21,47 @@ NO_RATES: dict[str, None] = dict.fromkeys((
     "requests_per_minute", "input_tokens_per_minute", "output_tokens_per_minute", "tokens_per_minute",
     "max_concurrency", "tokens_per_day",
 ))  # fmt: skip
-"""Limits of rates, unset."""
+"""Rate limits, unset."""
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
-    """A key that was issued and not revoked, of a project that is not disabled. It may be past `expires_at`: that is
-    checked on every use."""
+    """A key that was issued and not revoked, of a project that is not disabled. Each use checks `expires_at`."""
 
     caller: Caller
     levels: Levels
     """Rules that limit its requests."""
     expires_at: float | None = None
-    """Epoch seconds; None: never. For the secret before a rotation, the end of the overlap if that comes first."""
+    """Epoch seconds; None for never. For the secret before a rotation, the end of the overlap if that comes first."""
     scopes: frozenset[Scope] | None = None
-    """Scopes that it opens; None: all."""
+    """Scopes that it has; None for all but `evals`."""
     models: frozenset[str] | None = None
-    """The models its project may use, by name and not by alias; None: all."""
+    """Names, not aliases, of the models that its project may use; None for all."""
     tiers: frozenset[Tier] | None = None
-    """The tiers its project may use; None: both."""
+    """The tiers that its project may use; None for both."""
     internal: bool = False
-    """Its organization is the deployment's own."""
+    """Whether its organization is the deployment's own."""
     store_prompts: bool = False
-    """Its organization stores prompts and responses at gaps, and where its prompts differ."""
+    """Whether its organization stores prompts and responses at gaps, and where its prompts differ."""
     allow_reviews: bool = False
-    """Its project lets reviewers of the operating organization read its prompts and responses."""
+    """Whether its project lets reviewers of the operating organization read its prompts and responses."""
     adapters: tuple[Adapter, ...] = ()
-    """Adapters of its project, then of its organization: the first of two with one name counts."""
+    """Adapters of its project, then of its organization. Of two with one name, the first counts."""
     priorities: Priorities = Priorities()
     """The class and the share of its requests."""
     line: bool = False
-    """The worker sends its request, and bills the result. See `for_lines` and `for_background`."""
+    """Whether the worker sends its request and bills the result. See `for_lines` and `for_background`."""
     background: bool = False
-    """The worker sends its request for a response in the background."""
+    """Whether the worker sends its request for a background response."""
 
     @property
     def purpose(self) -> Purpose | None:
-        """The deployment's purpose for this key; None: a customer's key."""
+        """The deployment's purpose for this key; None for a customer's key."""
         marked = self.internal and self.scopes is not None and Scope.EVALS in self.scopes
         return Purpose.EVALS if marked else None
 
     def for_lines(self) -> KeyRecord:
-        """The record for lines of its batches: they run in the class `offline`, and no limit of a rate counts them, so
-        that a batch never takes the rate of live requests. Budgets do."""
+        """The record for lines of its batches. They run in the class `offline`, and only budgets count them, so that a
+        batch never uses up the rate of live requests."""
         rules = (
             msgspec.structs.replace(rule, limits=msgspec.structs.replace(rule.limits, **NO_RATES))
             for rule in self.levels.rules
@@ -76,7 +75,7 @@ class KeyRecord(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, line=True, levels=levels, priorities=priorities)
 
     def for_background(self) -> KeyRecord:
-        """The record for its responses in the background: they have the key's own class and limits."""
+        """The record for its background responses, which have the key's own class and limits."""
         return msgspec.structs.replace(self, line=True, background=True)
 
     def require_scope(self, scope: Scope) -> None:
@@ -92,23 +91,23 @@ class KeyRecord(msgspec.Struct, frozen=True):
         return (self.models is None or model.name in self.models) and (self.tiers is None or model.tier in self.tiers)
 
     def require_model(self, model: Model, asked: str, models: Iterable[Model]) -> None:
-        """Raises ModelForbidden, which names what is missing, and those of `models` that may be used instead.
+        """Raises ModelForbidden, which names the missing access, and the `models` that may be used instead.
 
-        asked: the name in the request; a caller who may not use an alias does not learn its target.
+        asked: the name in the request. A caller who may not use an alias does not learn its target.
         """
         if self.may_use(model):
             return
-        what = f"model '{asked}'"
+        missing = f"model '{asked}'"
         if self.models is None or model.name in self.models:
-            what = f"tier '{model.tier.value}', which model '{asked}' belongs to"
+            missing = f"tier '{model.tier.value}', which model '{asked}' belongs to"
         usable = ", ".join(other.name for other in models if self.may_use(other)) or "none"
         raise ModelForbidden(
-            f"Project {self.caller.project_id} does not have access to {what}. It may use: {usable}.", param="model"
+            f"Project {self.caller.project_id} does not have access to {missing}. It may use: {usable}.", param="model"
         )
 
 
 class Reason(StrEnum):
-    """Reason for which the database has no record."""
+    """Reason why a key has no record."""
 
     UNKNOWN = "unknown"
     REVOKED = "revoked"
@@ -117,14 +116,14 @@ class Reason(StrEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A key that opens nothing. caller: its owner, now or formerly; None when it was never issued."""
+    """A key without access. caller: its present or former owner; None if it was never issued."""
 
     reason: Reason
     caller: Caller | None = None
 
 
 Answer = KeyRecord | Refusal | None
-"""The answer for a key; None: the database was unreachable."""
+"""The answer for a key; None if the database was unreachable."""
 
 PROJECT, ORGANIZATION = "project:", "organization:"
 TENANTS = (PROJECT, ORGANIZATION)

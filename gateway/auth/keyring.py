@@ -1,11 +1,10 @@
-"""Finds a key's owner: from memory while that is safe, else from the database, else not at all.
+"""Finds a key's owner, in memory while that is safe, else in the database.
 
-A revocation holds in every gateway within `trust_s`. The table announces each change (a trigger), every keyring listens
-and forgets that key; and memory is believed only while the listening connection has proven within `trust_s` that it
-would have delivered. Otherwise each request asks the database, and when that fails too the answer is AuthUnavailable.
+A revocation holds in every gateway within `trust_s`. A trigger announces each change of the table, and every keyring
+listens and forgets that key. Memory is trusted only while the listening connection has proven within `trust_s` that it
+would have delivered. Otherwise, each request queries the database, and a failed query raises AuthUnavailable.
 
-What is remembered is not read before the listener joins, which clears it: so an answer that comes while the channel is
-down may be put into memory like any other.
+Memory is not read before the listener joins, which clears it. So it may store an answer while the channel is down.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ def check(config: AuthConfig) -> None:
 
 
 class Keyring:
-    """Identifies callers. One per gateway process.
+    """Identifies the callers of one gateway process.
 
     url: a direct connection to PostgreSQL; a pooler that shares sessions cannot LISTEN. pepper: the deployment's. also:
-    callbacks for other channels, called for each announcement and whenever one may have been missed.
-    Raises ConfigError for settings that contradict each other.
+    callbacks for other channels, called for each announcement and whenever one may have been missed. Raises ConfigError
+    for settings that contradict each other.
     """
 
     def __init__(
@@ -85,7 +84,10 @@ class Keyring:
         self._pool: asyncpg.Pool[Any] | None = None
         self._listener = NotificationListener(
             url,
-            {KEYS_CHANNEL: self._changed, **{channel: _without_payload(heard) for channel, heard in also.items()}},
+            {
+                KEYS_CHANNEL: self._changed,
+                **{channel: _without_payload(callback) for channel, callback in also.items()},
+            },
             on_joined=self._joined,
             heartbeat_s=config.heartbeat_s,
             heartbeat_timeout_s=config.heartbeat_timeout_s,
@@ -95,11 +97,11 @@ class Keyring:
 
     @property
     def trusted(self) -> bool:
-        """Whether memory may be believed now."""
+        """Whether memory may be trusted now."""
         return self._monotonic() < self._listener.proven_at_s + self._trust_s
 
     async def start(self) -> None:
-        """Begin listening. Returns even when the database is away: keys are then refused until it is back."""
+        """Begin listening. Returns even if the database is unreachable; keys are then refused until it is back."""
         self._pool = await lazy_pool(
             self._url,
             size=self._config.connections,
@@ -110,7 +112,7 @@ class Keyring:
         self._writer.start()
 
     async def stop(self) -> None:
-        """Stop; identify() raises AuthUnavailable from now on. Idempotent."""
+        """Stop. `identify` then raises AuthUnavailable. Idempotent."""
         await self._writer.stop()
         await self._lookups.stop()
         await self._listener.stop()
@@ -123,7 +125,7 @@ class Keyring:
             pool.terminate()
 
     def cached(self, secret: str) -> KeyRecord | None:
-        """The key's record if it is in memory, trusted and not expired. None: ask identify(), which knows why."""
+        """The key's record if it is in memory, trusted and not expired; None otherwise: then call `identify`."""
         if self._monotonic() >= self._listener.proven_at_s + self._trust_s or len(secret) != keys.LENGTH:
             return None
         record = self._cache.record(self._fingerprint(secret))
@@ -138,7 +140,7 @@ class Keyring:
     async def identify(self, secret: str) -> KeyRecord:
         """The record of a key that may be used now.
 
-        Raises InvalidKey, RevokedKey, ExpiredKey, or AuthUnavailable when neither memory nor the database can say.
+        Raises InvalidKey, RevokedKey, ExpiredKey, TenantDisabled, or AuthUnavailable if memory and database fail.
         """
         if secret.startswith(delegation.PREFIXES):
             key_hash = delegation.key_hash_of(secret, self._pepper, self._clock())
@@ -152,7 +154,7 @@ class Keyring:
         return await self._record_of(secret, fingerprint, key_hash, self._cache.record(fingerprint))
 
     async def _record_of(self, secret: str, fingerprint: bytes, key_hash: bytes, known: KeyRecord | None) -> KeyRecord:
-        """known: from memory. Raises like `identify`."""
+        """known: the record in memory. Raises the errors of `identify`."""
         answer: Answer = None
         if self.trusted:
             answer = known or self._cache.refusal(key_hash)
@@ -173,7 +175,7 @@ class Keyring:
                 return answer
 
     def _fingerprint(self, secret: str) -> bytes:
-        # A keyed hash under a key of this process: a third of the cost of the HMAC, and memory holds nothing reusable.
+        # A hash with a key of this process costs a third of the HMAC, and leaves nothing reusable in memory.
         return hashlib.blake2b(secret.encode("utf-8", "surrogatepass"), key=self._salt, digest_size=16).digest()
 
     async def _ask(self, hashes: Sequence[bytes]) -> dict[bytes, KeyRecord | Refusal] | None:
@@ -181,7 +183,7 @@ class Keyring:
             return None
         answers: dict[bytes, KeyRecord | Refusal] | None = None
         try:
-            # The timeout is part of the promise: an answer held up longer may describe a key revoked since.
+            # The timeout is part of the guarantee, because a later answer may describe a key revoked since.
             async with asyncio.timeout(self._config.lookup_timeout_s), borrow(self._pool) as connection:
                 answers = await read_keys(connection, hashes)
         except FAILURES as error:
@@ -192,13 +194,13 @@ class Keyring:
 
     def _joined(self) -> None:
         self._changed_all()
-        for heard in self._also:
-            heard()
+        for callback in self._also:
+            callback()
 
     def _changed(self, payload: str) -> None:
         """Remove the announced key from memory, and distrust lookups that may have read it before.
 
-        An unknown payload counts as all keys: another release may have sent it.
+        An unknown payload counts as all keys, because another release may have sent it.
         """
         if payload.startswith(TENANTS):
             self._cache.drop_tenant(payload)
@@ -220,8 +222,8 @@ class Keyring:
                 await self._last_used.write(self._pool)
 
 
-def _without_payload(heard: Callable[[], None]) -> Callable[[str], None]:
-    return lambda _payload: heard()
+def _without_payload(callback: Callable[[], None]) -> Callable[[str], None]:
+    return lambda _payload: callback()
 
 
 def _refused(refusal: Refusal, secret: str) -> AuthError:

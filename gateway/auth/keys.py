@@ -1,14 +1,13 @@
-"""The form of an API key: made, checked for typing errors, and hashed. Pure; knows no database.
+"""Creates API keys, checks them for typing errors, and hashes them. Pure, without a database.
 
     sk-slip- + 32 random base62 characters (190 bits) + 6 base62 characters of CRC-32 over everything before them
 
-The prefix lets secret scanners find leaks, the checksum refuses a mistyped key without a lookup. Only
-HMAC-SHA256(pepper, key) is stored: with that many random bits a slow hash would protect nothing, and the pepper makes a
-stolen table useless. A key is found by that HMAC, so no comparison's timing says anything about a stored one.
+The prefix lets secret scanners find leaks, and the checksum refuses a mistyped key without a lookup. Only
+HMAC-SHA256(pepper, key) is stored: with that many random bits, a slow hash would protect nothing, and the pepper makes
+a stolen table useless. A key is found by that HMAC, so no comparison's timing reveals anything about a stored key.
 
-A key that another gateway made (`sk-…`) may have been imported: all that is known of it is its SHA-256, so the HMAC of
-that is stored. The key works as its record says until it is rotated or revoked. The pepper and the table without a key
-still give no access.
+A key of another gateway (`sk-…`) may have been imported. Only its SHA-256 is known, so the HMAC of that is stored. It
+works as its record states until it is rotated or revoked. Pepper and table without a key give no access.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CHECKSUM_CHARACTERS = 6
 TAIL = RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
 LENGTH = len(PREFIX) + TAIL
 FOREIGN_PREFIX = "sk-"
-"""Begins the keys of LiteLLM's proxy, the only foreign ones that can be imported."""
+"""Prefix of the keys of LiteLLM's proxy, the only foreign keys that can be imported."""
 FOREIGN_LENGTHS = range(8, 201)
 PROVIDERS = {
     "sk-ant-": "Anthropic",
@@ -50,7 +49,7 @@ ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class MintedKey(msgspec.Struct, frozen=True):
-    """A new key. The secret is shown to its owner once; `hash` is what is stored, `display` what lists show."""
+    """A new key. Its owner sees `secret` once, the database stores `hash`, and lists show `display`."""
 
     secret: str
     hash: bytes
@@ -67,10 +66,10 @@ def mint(pepper: bytes, prefix: str = PREFIX) -> MintedKey:
 
 
 def check(secret: str, prefix: str = PREFIX) -> None:
-    """Return if the secret is well-formed and of the kind that `prefix` begins.
+    """Return if the secret is well-formed and of the kind that `prefix` names.
 
     Raises WrongKeyKind for the other kind, InvalidKey for anything else; neither repeats the secret. An inference key
-    of another gateway's form passes: only the database knows whether it was imported.
+    in another gateway's form passes, because only the database knows whether it was imported.
     """
     _check_kind(secret, prefix)
     if prefix == PREFIX and is_foreign(secret):
@@ -87,7 +86,7 @@ def check(secret: str, prefix: str = PREFIX) -> None:
 
 
 def is_foreign(secret: str) -> bool:
-    """Whether it has the form of a key that another gateway made, and that may have been imported."""
+    """Whether it has the form of another gateway's key, which may have been imported."""
     return (
         secret.startswith(FOREIGN_PREFIX)
         and not secret.startswith((PREFIX, *PROVIDERS))
@@ -135,12 +134,12 @@ def hash_of(secret: str, pepper: bytes) -> bytes:
 
 
 def imported_hash(sha256: bytes, pepper: bytes) -> bytes:
-    """The stored hash of another gateway's key, of which only the SHA-256 is known. No key begins as its text does."""
+    """The stored hash of another gateway's key with this SHA-256. No key begins like the hashed text."""
     return hmac.digest(pepper, b"imported sha256 " + sha256, "sha256")
 
 
 def display_of(secret: str) -> str:
-    """The name of a key in lists. The last four characters are checksum, not secret."""
+    """The name of a key in lists. The last four characters belong to the checksum."""
     prefix = ADMIN_PREFIX if secret.startswith(ADMIN_PREFIX) else PREFIX
     return f"{prefix}…{secret[-4:]}"
 

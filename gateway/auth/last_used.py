@@ -1,4 +1,4 @@
-"""Notes when keys were used and writes it down now and then. Best effort: a crash forgets the last minute."""
+"""Records when keys were used, and writes it to the database now and then. A crash loses the last minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.engine import borrow
 WRITE_TIMEOUT_S = 10.0
 
 # In one order and skipping locked rows, so that gateways writing the same keys cannot deadlock. A value that another
-# gateway wrote within the interval stays: the column is for people and a minute does not matter to them.
+# gateway wrote within the interval stays, because people read the column, and a minute does not matter to them.
 WRITE = """
 WITH due AS (
     SELECT api_keys.id, seen.at
@@ -29,7 +29,7 @@ UPDATE gateway.api_keys SET last_used_at = due.at FROM due WHERE api_keys.id = d
 
 
 class LastUsed:
-    """Latest use of each key since the last write, epoch seconds by key id."""
+    """The latest use of each key since the last write, in epoch seconds by key id."""
 
     def __init__(self, every_s: float) -> None:
         self.every_s = every_s

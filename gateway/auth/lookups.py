@@ -1,9 +1,8 @@
-"""Looks keys up in batches, and knows which answers a change has overtaken.
+"""Looks up keys in batches, and detects answers that a change has overtaken.
 
-Anyone can invent keys whose checksum is right, and each needs one lookup. They wait in one queue and are looked up
-together, so a flood costs one query for every `batch_keys`, and a valid key waits for a few queries however long the
-queue is. A caller that gives up leaves the queue: while the database hangs, the queue holds only the keys of one
-timeout.
+Any client can invent keys with a valid checksum, and each needs one lookup. They wait in one queue and are looked up
+together, so a flood costs one query for every `batch_keys`, and a valid key waits for a few queries, however long the
+queue is. A caller that gives up leaves the queue, which has only one timeout's keys while the database hangs.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from gateway.auth.key_record import Answer, KeyRecord, Refusal, tenants_of
 
 MAX_READS = 4
-"""Most reads of a key that changes while it is read."""
+"""Limit of reads of a key that changes while it is read."""
 ALL = "*"
 """The announcement that any key may have changed."""
 
 _log = logging.getLogger(__name__)
 
 Read = Callable[[Sequence[bytes]], Awaitable[Mapping[bytes, KeyRecord | Refusal] | None]]
-"""Hashes to what the database knows of each; None: it could not be asked."""
+"""Returns the database's answer for each hash; None if the database is unreachable."""
 Remember = Callable[[bytes, bytes, KeyRecord | Refusal], None]
-"""(fingerprint, hash, answer)"""
+"""Called with a key's fingerprint, hash and answer."""
 
 
 class _Flight:
-    """One key that a caller waits for. askers: number of callers."""
+    """One key that callers wait for. askers: number of callers."""
 
     __slots__ = ("answer", "askers", "fingerprint", "key_hash", "reads")
 
@@ -42,7 +41,7 @@ class _Flight:
 
 
 class _Question:
-    """Flights of one query. heard: announcements since; an answer that one of them concerns may be stale."""
+    """The flights of one query. heard: announcements since its start, which may make an answer stale."""
 
     __slots__ = ("flights", "heard")
 
@@ -52,13 +51,13 @@ class _Question:
 
 
 class Lookups:
-    """read: asks the database. remember: called with each answer that no change has overtaken. readers: concurrent
-    queries. batch_keys: keys in one query."""
+    """read: queries the database. remember: called with each answer that no change has overtaken. readers: limit of
+    concurrent queries. batch_keys: limit of keys in one query."""
 
     def __init__(self, read: Read, remember: Remember, *, readers: int, batch_keys: int) -> None:
         self._read = read
         self._remember = remember
-        self._most_readers = readers
+        self._max_readers = readers
         self._batch_keys = batch_keys
         self._flights: dict[bytes, _Flight] = {}
         self._waiting: OrderedDict[bytes, _Flight] = OrderedDict()
@@ -70,30 +69,30 @@ class Lookups:
         return len(self._flights)
 
     async def ask(self, fingerprint: bytes, key_hash: bytes, timeout_s: float) -> Answer:
-        """The answer, shared by all callers of this key; None when it is late or the database is unreachable."""
+        """The answer, shared by all callers of this key; None if it is late or the database is unreachable."""
         flight = self._flights.get(key_hash)
         if flight is None:
             flight = self._flights[key_hash] = self._waiting[key_hash] = _Flight(fingerprint, key_hash)
             self._engage()
         flight.askers += 1
         try:
-            # wait() and not await: a caller that is cancelled or gives up must not take the others' answer with it
+            # wait() instead of await: a caller that is cancelled or gives up must not cancel the others' answer
             done, _ = await asyncio.wait([flight.answer], timeout=timeout_s)
             return flight.answer.result() if done else None
         finally:
             flight.askers -= 1
-            # the one in line may be a later flight for the same key
+            # the queue may have a later flight for the same key
             if not flight.askers and self._waiting.get(key_hash) is flight:
                 del self._waiting[key_hash]
                 self._land(flight, None)
 
     def changed(self, what: str) -> None:
-        """Announced: the hex of a key's hash, a tenant as `tenants_of` names it, or ALL."""
+        """Record an announcement: the hex of a key's hash, a tenant as `tenants_of` names it, or ALL."""
         for question in self._questions:
             question.heard.add(what)
 
     async def stop(self) -> None:
-        """End all waits with "unreachable". Idempotent."""
+        """End all waits as if the database were unreachable. Idempotent."""
         waiting, self._waiting = self._waiting, OrderedDict()
         readers = list(self._readers)
         for reader in readers:
@@ -105,7 +104,7 @@ class Lookups:
         self._waiting.clear()
 
     def _engage(self) -> None:
-        if self._waiting and len(self._readers) < self._most_readers:
+        if self._waiting and len(self._readers) < self._max_readers:
             reader = asyncio.create_task(self._work(), name="key-lookups")
             self._readers.add(reader)
             reader.add_done_callback(self._disengage)
@@ -114,7 +113,7 @@ class Lookups:
         self._readers.discard(reader)
         if not reader.cancelled() and (error := reader.exception()) is not None:
             _log.error("keys could not be looked up", exc_info=error)
-            self._engage()  # for those who still wait
+            self._engage()  # for flights that still wait
 
     async def _work(self) -> None:
         while self._waiting:
@@ -132,7 +131,7 @@ class Lookups:
                 self._judge(flight, None if answers is None else answers[flight.key_hash], question.heard)
 
     def _judge(self, flight: _Flight, answer: Answer, heard: set[str]) -> None:
-        """Must not await between the last announcement and `remember`."""
+        """Remember the answer, or read again. Must not await between the last announcement and `remember`."""
         if answer is not None:
             if not _is_overtaken(flight.key_hash, answer, heard):
                 self._remember(flight.fingerprint, flight.key_hash, answer)

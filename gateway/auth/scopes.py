@@ -1,4 +1,4 @@
-"""Scopes of an inference key."""
+"""Defines the scopes of an inference key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The public port's certificate: loaded at the start, and again whenever its files change.
+"""Loads the public port's certificate at the start, and again whenever its files change.
 
-A new pair makes a new context, which connections made from then on use; open ones keep what they have. A pair that
-cannot be used, such as a new certificate whose key is not there yet, never replaces one that can.
+A new pair makes a new context for later connections; open ones keep theirs. An unusable pair, such as a new certificate
+whose key is still missing, never replaces a usable one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gateway.http.config import TlsConfig
 logger = logging.getLogger(__name__)
 
 Stamp = tuple[FileStamp | None, ...]
-"""Stamps of both files; None: the file is missing."""
+"""Stamps of both files; None for a missing file."""
 
 
 class Certificate:
-    """One pair of files. `context`: for the handshake of new connections; `task`: watches the files while it runs."""
+    """One pair of files. `context` serves the handshakes of new connections. `task` watches the files while it runs."""
 
     def __init__(self, config: TlsConfig) -> None:
-        """Loads the pair. Raises ConfigError when it cannot be used."""
+        """Load the pair. Raises ConfigError if it is unusable."""
         self._certificate = Path(config.certificate_file)
         self._key = Path(config.key_file)
         self.task = BackgroundTask.every(config.reload_interval_s, self._look, "certificate")
@@ -34,15 +34,15 @@ class Certificate:
         self.context = self._load()
 
     def renew(self) -> None:
-        """Load the pair again if its files have changed; each change is tried and logged once."""
-        stamp = self._stamp()  # before reading: what changes while we read is seen the next time
+        """Load the pair again if its files have changed. Each change is tried and logged once."""
+        stamp = self._stamp()  # before reading, so that a change during the read is seen the next time
         if stamp == self._seen:
             return
         self._seen = stamp
         try:
             self.context = self._load()
         except ConfigError as error:
-            logger.error("the certificate in force stays: %s", error.message)  # noqa: TRY400  the message says all
+            logger.error("the certificate in force stays: %s", error.message)  # noqa: TRY400  the message is complete
         else:
             logger.info("certificate %s is in force", self._certificate)
 
@@ -58,7 +58,7 @@ class Certificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         try:
-            # a passphrase of our own, or OpenSSL would ask the terminal for one
+            # a dummy passphrase, or OpenSSL would prompt for one on the terminal
             context.load_cert_chain(self._certificate, self._key, password=lambda: b"-")
         except ssl.SSLError as error:
             raise ConfigError(
@@ -69,7 +69,7 @@ class Certificate:
         return context
 
     def _stamp(self) -> Stamp:
-        """Changes when a file is written or replaced."""
+        """The files' stamps, which change when a file is written or replaced."""
         return tuple(_stamp_of(path) for path in (self._certificate, self._key))
 
     async def _look(self) -> None:
@@ -84,7 +84,7 @@ def _stamp_of(path: Path) -> FileStamp | None:
 
 
 def certificate_of(config: TlsConfig) -> Certificate | None:
-    """None for plain HTTP. Raises ConfigError."""
+    """The configured certificate; None for plain HTTP. Raises ConfigError."""
     if not config.certificate_file and not config.key_file:
         return None
     if not config.certificate_file or not config.key_file:

@@ -1,10 +1,9 @@
-"""The client's half of one HTTP exchange, without ASGI in between.
+"""Writes the response of one HTTP exchange, without ASGI in between.
 
-ASGI has two habits that a stream of tokens cannot afford: sending is a coroutine that almost never waits, and only a
-caller of `receive()` learns that the client has left. So our protocol (`gateway.http.client_protocol`) hands each
-request a `ClientConnection`: it writes to the socket at once, and reports when the client reads too slowly and when it
-is gone. uvicorn serves requests that never take theirs. Relies on uvicorn's internals; docs/adr/0014 says which, and
-what holds them.
+ASGI has two costs that a stream of tokens cannot afford: sending is a coroutine that almost never waits, and only a
+caller of `receive()` learns that the client has left. So the gateway's protocol (`gateway.http.client_protocol`) gives
+each request a `ClientConnection`, which writes to the socket at once and reports when the client reads too slowly or
+has left. uvicorn serves requests that never use theirs. docs/adr/0014 lists the internals of uvicorn that it uses.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ SCOPE_KEY = "slipstream.connection"
 
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 STATUS_LINES = {
-    # some APIs have statuses of their own, such as Anthropic's 529
+    # some APIs have their own statuses, such as Anthropic's 529
     status: f"HTTP/1.1 {status} {PHRASES.get(status, '')}\r\n".encode()
     for status in range(200, 600)
 }
 
 UNSENT_BYTES = 65_536
-"""Unsent bytes that the system holds of an answer whose client is watched."""
+"""Unsent bytes that the kernel may buffer of an answer whose client is watched."""
 
 _NONE: Headers = []
 
 
 class ClientConnection:
-    """Destination of one response. Used either for the whole response or not at all."""
+    """Destination of one response, used either for all of it or not at all."""
 
     __slots__ = (
         "_chunked",
@@ -66,50 +65,50 @@ class ClientConnection:
         self._held = held
         self._table = table
         self.added: Headers = _NONE
-        """Headers added to each response here, after its own."""
+        """Headers added to the response after its own."""
         self.organization_id = ""
-        """The organization of the request's key; empty: the key has not been checked."""
+        """The organization of the request's key; empty until the key has been checked."""
         self.counted = False
-        """The organization's limits count the request."""
+        """Whether the organization's limits count the request."""
         self.network = network
         """The client's network: its address, or an IPv6 client's /64; empty behind a trusted proxy."""
         self.number = number
         """Number of the request on its connection, from 1."""
         self._head = b""
         self._head_only = cycle.scope.get("method") == "HEAD"
-        """The answer has no body, whatever is written: a stream ends where it begins."""
+        """Whether the answer has no body, whatever is written: a stream then ends where it begins."""
         self._chunked = False
         self.started = False
         self.ended = False
         self.on_gone: Callable[[], None] | None = None
-        """Called once when the client has disconnected before the answer's end."""
+        """Called once if the client disconnects before the answer's end."""
 
     def serve(self, organization_id: str) -> None:
-        """The request came with a good key: within that organization's share, no new connection replaces this one
-        until it is answered."""
+        """Record that the request has a valid key of the organization. Within the organization's share, no new
+        connection replaces this one until it is answered."""
         self.organization_id = organization_id
         if self._table is not None and self._held is not None and not self._cycle.response_complete:
             self._table.keep(self._held, organization_id)
 
     def reserved(self) -> None:
-        """The organization's limits count the request, which no longer uses the organization's share."""
+        """Record that the organization's limits count the request, which no longer uses the organization's share."""
         self.counted = True
         if self._table is not None and self._held is not None and not self._cycle.response_complete:
             self._table.reserved(self._held)
 
     def receiving(self) -> None:
-        """A long body is on its way: the time that the rest may take begins again."""
+        """Restart the timeout of a long body, of which more has arrived."""
         if self._table is not None and self._held is not None and self._held.waiting is Waiting.BODY:
             self._table.wait(self._held, Waiting.BODY)
 
     @property
     def gone(self) -> bool:
-        """The client has disconnected; writes are dropped."""
+        """Whether the client has disconnected, so that writes are dropped."""
         return self._cycle.disconnected or (self._head_only and self.ended)
 
     @property
     def full(self) -> bool:
-        """The client does not keep up: wait for `drained` before writing more."""
+        """Whether the client does not keep up. Wait for `drained` before writing more."""
         return self._cycle.flow.write_paused
 
     def listen(self) -> None:
@@ -119,25 +118,25 @@ class ClientConnection:
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of the answer that wait here: fewer than before, and the client reads."""
+        """Bytes of the answer that wait here. If they become fewer, the client reads."""
         return self._cycle.transport.get_write_buffer_size()
 
     def bound(self) -> None:
-        """Have the system hold little of the answer: else it takes megabytes, and `unread_bytes` shows no progress."""
-        held = self._cycle.transport.get_extra_info("socket")
-        with contextlib.suppress(OSError):  # it has closed
-            held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        """Limit the kernel's buffer, which would take megabytes of the answer and hide progress in `unread_bytes`."""
+        sock = self._cycle.transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):  # it is closed
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def abort(self) -> None:
-        """Break off: unread bytes are dropped, and the client knows that its answer is not whole."""
+        """Break off the answer. Unread bytes are dropped, so the client notices that its answer is incomplete."""
         self._cycle.transport.abort()
 
     async def drained(self) -> None:
-        """Return when the client has read enough, or is gone."""
+        """Return when the client has read enough, or has left."""
         await self._cycle.flow.drain()
 
     def start(self, status: int, headers: Headers) -> None:
-        """Begin the answer. Its head leaves with the first bytes of its body, which is chunked unless there is a
+        """Begin the answer. Its head goes with the first bytes of its body, which is chunked without
         `content-length`."""
         cycle = self._cycle
         head = [STATUS_LINES[status]]

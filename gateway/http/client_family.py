@@ -1,4 +1,4 @@
-"""Classifies a client by its headers: one of a few names, never a header itself. Pure."""
+"""Classifies a client by its headers as one of a few names, never as a header's text. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ FAMILIES: tuple[tuple[bytes, ClientFamily], ...] = (
     (b"openai/js", "openai-node"),
     (b"curl/", "curl"),
 )
-"""Part of a `User-Agent`, in any case, and the family's name; the first match counts. llama.vim sends its requests by
-curl."""
+"""Parts of a `User-Agent`, in any case, with the family's name. The first match counts. llama.vim uses curl."""
 UNNAMED: dict[tuple[str, bytes], ClientFamily] = {
     ("tabby", b""): "tabby-agent",
     ("infill", b"axios/"): "llama.vscode",
 }
-"""Families by endpoint and by the prefix of an anonymous `User-Agent`: tabby-agent and llama.vscode send that of their
-HTTP library."""
+"""Families by endpoint and prefix of an anonymous `User-Agent`: both clients send that of their HTTP library."""
 CLIENTS: tuple[ClientFamily, ...] = get_args(ClientFamily)
 """All names."""
 BY_NAME = {name.encode(): name for name in CLIENTS}
@@ -33,23 +31,23 @@ MAX_COMPARED = 512
 
 
 def client_family(headers: Mapping[bytes, bytes], endpoint: str = "") -> ClientFamily:
-    """The client's family; `other` for an unknown client. headers: by their names in lower case. endpoint: its name in
-    metrics."""
-    told = BY_NAME.get(headers.get(NAMED_BY, b"").strip().lower())
-    if told is not None:
-        return told
+    """The client's family; `other` if it is unknown. headers: by name in lower case. endpoint: its name in metrics."""
+    named = BY_NAME.get(headers.get(NAMED_BY, b"").strip().lower())
+    if named is not None:
+        return named
     if endpoint == "fim" and b"x-api-key" in headers and b"authorization" in headers:
-        # Continue's library says `node-fetch`, as much else does, but sends its key twice; Mistral's clients do not
+        # Continue's library sends `node-fetch`, like many others, but also its key twice; Mistral's clients do not
         return "continue"
     return _family(headers.get(b"user-agent", b"")[:MAX_COMPARED], endpoint)
 
 
 @lru_cache(maxsize=1_024)
-def _family(told: bytes, endpoint: str) -> ClientFamily:
-    told = told.lower()
+def _family(user_agent: bytes, endpoint: str) -> ClientFamily:
+    user_agent = user_agent.lower()
     for needle, name in FAMILIES:
-        if needle in told:
+        if needle in user_agent:
             return name
     return next(
-        (name for (asked, start), name in UNNAMED.items() if asked == endpoint and told.startswith(start)), OTHER
+        (name for (api, start), name in UNNAMED.items() if api == endpoint and user_agent.startswith(start)),
+        OTHER,
     )

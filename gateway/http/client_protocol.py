@@ -1,8 +1,8 @@
-"""A client's connection: uvicorn's HTTP/1.1 with bounds on what a client may hold before it is authenticated.
+"""Serves a client's connection with uvicorn's HTTP/1.1, and bounds what it may hold before it is authenticated.
 
-Every connection is counted from the moment it is accepted, TLS or not, and is at any time either served or in the table
-with a deadline (`connections.py`). No connection costs a timer, and a streaming response costs nothing here. Relies on
-uvicorn's internals; docs/adr/0014 says which, and what holds them.
+Every connection counts from the moment it is accepted, with or without TLS, and is always either served or in the table
+with a deadline (`connections.py`). No connection costs a timer, and a streaming response costs nothing here. The module
+relies on uvicorn's internals; docs/adr/0014 lists them and their checks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ClientProtocol(HttpToolsProtocol):
         table: ConnectionTable,
         certificate: Certificate | None = None,
     ) -> None:
-        """Like uvicorn's, with the process' table and, for TLS, its certificate."""
+        """Like uvicorn's, with the process's table and, for TLS, its certificate."""
         super().__init__(config, server_state, app_state, _loop)
         self.network = ""
         self.waiting: Waiting | None = None
@@ -61,26 +61,26 @@ class ClientProtocol(HttpToolsProtocol):
         self._receiving: Waiting | None = None
         """The part of a request that the parser is reading."""
         self._framing_bytes = 0
-        """Bytes that came for the request since the last one that belonged to a body: of its head, or of trailers."""
+        """Bytes of heads and trailers that have arrived since the last byte of a body."""
         self._offered_framing = b""
         """The framing of the body after the last head that offered an upgrade."""
         self._refusal: SlipstreamError | None = None
         """The error that stopped the parser."""
         self._over = False
-        """Further bytes are discarded."""
+        """Whether further bytes are discarded."""
         self._last_word: SlipstreamError | None = None
-        """A refusal to send after the answers before it."""
+        """A refusal to send after the earlier answers."""
         self._ended = False
-        """The last bytes have been written, and the client may read them."""
+        """Whether the last bytes have been written, which the client may still read."""
         self._served: RequestResponseCycle | None = None
         """The request in service, or the last one served."""
         self._connection: ClientConnection | None = None
         self._begun = 0
-        """Number of requests."""
+        """Number of requests so far."""
         self._handshake: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accepted; with TLS, before its handshake."""
+        """Called when the connection is accepted, with TLS before its handshake."""
         peer = transport.get_extra_info("peername")
         self._raw = transport
         self.network = self._table.network_of(peer[0]) if peer else ""
@@ -117,11 +117,11 @@ class ClientProtocol(HttpToolsProtocol):
             await asyncio.sleep(0)  # … and is ready to read
             self._hand_over(plain)
             transport = await starting
-        except OSError as error:  # TLS' own errors and timeouts are among them
+        except OSError as error:  # includes errors and timeouts of TLS
             logger.debug("TLS handshake failed: %s", error)
         finally:
             if transport is None:
-                self._table.forget(self)  # no other callback reports a connection that is lost before TLS stands
+                self._table.forget(self)  # no other callback reports a connection that is lost before TLS is set up
                 plain.abort()
         if transport is None or transport.is_closing():
             self._table.forget(self)
@@ -134,9 +134,9 @@ class ClientProtocol(HttpToolsProtocol):
             self.data_received(early)
 
     def _hand_over(self, plain: asyncio.Transport) -> None:
-        """Give TLS the bytes that arrived before it had the socket: the loop reads as soon as a connection is made."""
+        """Give TLS the bytes that arrived before it had the socket: the loop reads from the connection's start."""
         early, self._early = self._early, b""
-        protocol: Any = plain.get_protocol()  # of the loop's own kind, an asyncio.BufferedProtocol in all but name
+        protocol: Any = plain.get_protocol()  # the loop's own type, an asyncio.BufferedProtocol in all but name
         while early and not plain.is_closing():
             buffer = protocol.get_buffer(len(early))
             size = min(len(buffer), len(early))
@@ -145,7 +145,7 @@ class ClientProtocol(HttpToolsProtocol):
             early = early[size:]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone, or we closed the connection."""
+        """Called when the client has left, or the gateway has closed the connection."""
         self._table.forget(self)
         if self.transport is None:
             return  # it was refused, or its handshake failed
@@ -156,11 +156,11 @@ class ClientProtocol(HttpToolsProtocol):
             connection.lost()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of requests, cut anywhere."""
+        """Called with bytes of requests, split anywhere."""
         if self._over:
             return
         if self.transport is None:
-            self._early += data  # before TLS has the socket, or TLS is ready before our task has heard of it
+            self._early += data  # before TLS has the socket, or before the task knows that it has
             return
         if self.transport.is_closing():
             return
@@ -178,7 +178,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._settle()
 
     def _parse(self, data: bytes) -> SlipstreamError | None:
-        """Like uvicorn's, without its own response to malformed HTTP and its log line for each."""
+        """Like uvicorn's, but without uvicorn's response and log line for malformed HTTP."""
         try:
             while data:
                 try:
@@ -192,37 +192,37 @@ class ClientProtocol(HttpToolsProtocol):
         return None
 
     def on_message_begin(self) -> None:
-        """httptools: the first byte of a request."""
+        """Called by httptools at the first byte of a request."""
         self._receiving = Waiting.HEAD
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """httptools: the request's head is whole."""
+        """Called by httptools once the request's head is complete."""
         headers = self.headers
-        version, most = self.parser.get_http_version(), self._table.config.max_header_bytes
-        self._refusal = refusal_of(version, self.url, headers, most)
+        version, max_bytes = self.parser.get_http_version(), self._table.config.max_header_bytes
+        self._refusal = refusal_of(version, self.url, headers, max_bytes)
         if self._refusal is None and len(self.pipeline) >= MAX_PIPELINED:
             self._refusal = RequestError(f"More than {MAX_PIPELINED} requests are waiting on one connection.")
         if self._refusal is not None:
             raise Refused
-        super().on_headers_complete()  # raises for an invalid URL: still the head's fault
+        super().on_headers_complete()  # raises for an invalid URL while the head is still current
         if self.parser.should_upgrade():
             self._offered_framing = framing_of(headers, keep_alive=self.parser.should_keep_alive())
         self._receiving = Waiting.BODY
-        self.headers = []  # trailers would be added to what the request's handler already reads
+        self.headers = []  # trailers would be added to the headers that the request's handler reads
         if self.expect_100_continue:
-            # answered without having been asked for its body, the client may send it or not: only closing is clear
+            # a client that gets an answer instead of 100 may send its body or not, so the connection must close
             self.cycle.keep_alive = False
         if self._table.draining:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """httptools: a chunk of the request's body."""
+        """Called by httptools with a chunk of the request's body."""
         self._framing_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """httptools: the request is whole, or offers an upgrade and its body is still to come."""
+        """Called by httptools once the request is complete, or offers an upgrade before its body."""
         if self.parser.should_upgrade():
             return
         self._receiving = None
@@ -230,7 +230,7 @@ class ClientProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The response is written: like uvicorn's, with the table in place of a timer per request."""
+        """Called once the response is written; like uvicorn's, with the table instead of a timer per request."""
         self.server_state.total_requests += 1
         if not self._ended and not self.transport.is_closing():
             self._table.answered(self)
@@ -242,7 +242,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._settle()
 
     def overdue(self, waiting: Waiting) -> None:
-        """The client took too long."""
+        """End a wait of the client that took too long."""
         if waiting is Waiting.HEAD and self._receiving is Waiting.HEAD:
             limit_s = self._table.config.head_timeout_s
             self._refuse(RequestTimeout(f"The request's head took longer than {limit_s:g} s to arrive."))
@@ -275,7 +275,7 @@ class ClientProtocol(HttpToolsProtocol):
         self._end()
 
     def cut(self) -> None:
-        """Be gone at once."""
+        """Close the connection at once."""
         assert self._raw is not None
         self._raw.abort()
 
@@ -288,23 +288,23 @@ class ClientProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Called when the client does not read."""
         super().pause_writing()
         self._settle()
 
     def resume_writing(self) -> None:
-        """It has read enough."""
+        """Called when the client has read enough."""
         super().resume_writing()
         self._settle()
 
     @property
     def _watched(self) -> bool:
-        """The response goes by its `ClientConnection`, whose writer ends a client that stalls
+        """Whether the response goes through its `ClientConnection`, whose writer cuts a client that stalls
         (`client_stall_timeout_s`) and releases its resources."""
         return self._connection is not None and self._connection.started
 
     def _settle(self) -> None:
-        """Tell the table when this waits for something else than before."""
+        """Update the table if the connection's wait has changed."""
         served = self._served
         waiting: Waiting | None
         if self._ended or self.transport.is_closing():
@@ -314,7 +314,7 @@ class ClientProtocol(HttpToolsProtocol):
         elif not served.response_complete and self.flow.write_paused and not self._watched:
             waiting = Waiting.READING
         elif not served.response_complete:
-            # after a request in service nothing is read: the client cannot be late with it
+            # nothing after a request in service is read, so the client cannot be late with it
             waiting = Waiting.BODY if self._receiving is Waiting.BODY and not self.pipeline else None
         elif self._receiving is Waiting.BODY:
             waiting = Waiting.UNREAD
@@ -353,8 +353,8 @@ class ClientProtocol(HttpToolsProtocol):
             connection.lost()
 
     def _end(self) -> None:
-        """Send the refusal and read on until the client has read it, or its time is over: closing a socket with unread
-        bytes discards sent ones."""
+        """Send the refusal and keep reading until the client has read it, or its time is over, because closing a socket
+        with unread bytes discards sent ones."""
         self._ended = True
         if self._last_word is not None:
             self.transport.write(_answer(self._last_word))
@@ -366,7 +366,7 @@ class ClientProtocol(HttpToolsProtocol):
 
 
 def _answer(error: SlipstreamError) -> bytes:
-    """A complete response to a client without a request."""
+    """A complete response outside of any request."""
     body = body_of(error)
     headers = [
         (b"content-type", b"application/json"),

@@ -13,8 +13,7 @@ Timeout = Annotated[float, Meta(ge=0.1, le=3_600)]
 
 
 class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What clients' connections to one gateway instance may hold, and for how long, before anybody knows whose they
-    are."""
+    """Limits of clients' connections to one gateway instance, which apply before a client is authenticated."""
 
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 4_096
     """Connections held open at once by one instance. At the limit a new one replaces one that serves no request with a

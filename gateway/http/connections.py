@@ -1,8 +1,8 @@
-"""Holds every open connection of one gateway: their number and networks, and each one's wait with its deadline.
+"""Tracks every open connection of one gateway, with its network, its wait and the wait's deadline.
 
-A connection waits for at most one thing of its client at a time. All waits for the same thing last equally long, so
-that waits end in the order in which they began: a sweep looks at the first of each kind only, and the oldest connection
-that may give way to a new one is found at once. Decides; `gateway.http.client_protocol` acts.
+A connection waits for at most one action of its client at a time. All waits of a kind have the same timeout, so they
+end in the order in which they began. A sweep looks only at the first of each kind, and the oldest connection that may
+give way to a new one is found at once. The table decides; `gateway.http.client_protocol` acts.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from gateway.observability.metrics import GatewayMetrics
 
 SWEEP_S = 0.25
 MALFORMED_LOGGED_EVERY_S = 60.0
-"""Clients without a key may send any number of malformed requests, which must not fill the log's disk."""
+"""Clients without a key may send any number of malformed requests, which must not fill the disk with log lines."""
 RETRY_AFTER_S = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class Waiting(enum.Enum):
-    """The part that a client still has to send."""
+    """The action that a connection waits for: its client must …"""
 
     HEAD = "head"
-    """Send the rest of a request's head; the first one's begins with the connection."""
+    """Send the rest of a request's head. The wait for the first head begins with the connection."""
     BODY = "body"
-    """The rest of a body that is needed."""
+    """Send the rest of a body that its request needs."""
     UNREAD = "unread"
-    """Send the rest of a body after its answer is out."""
+    """Send the rest of a body whose request has been answered."""
     READING = "reading"
     """Read more of an answer that has no other timeout."""
     IDLE = "idle"
@@ -51,13 +51,13 @@ class Waiting(enum.Enum):
 OWED = frozenset({Waiting.HEAD, Waiting.BODY, Waiting.UNREAD, Waiting.READING})
 """Waits that a live client ends within a round trip or two."""
 LATE_S = 1.0
-"""A connection in such a wait for longer gives way first: idle connections of clients that return must outlast it."""
+"""After this time in such a wait, a connection gives way before idle connections of clients that may return."""
 FEW = 8
-"""Connections of one network. While a network has more that may give way, smaller networks keep theirs."""
+"""Number of connections. While a network has more that may give way, smaller networks keep theirs."""
 ORGANIZATION_SHARE = 0.1
 """Part of all connections that one organization may keep for requests without a reservation."""
 MAX_LINGERING = 32
-"""Refused connections that still read their refusal, besides the held ones."""
+"""Refused connections, in addition to the held ones, whose clients may still read the refusal."""
 LINGERING_S = 1.0
 
 
@@ -69,19 +69,19 @@ class Held(Protocol):
     waiting: Waiting | None
     """The current wait; set by the table."""
     kept_for: str | None
-    """The organization in service on it: while set, no new connection replaces it. Empty: served without using an
-    organization's share. Set by the table."""
+    """The organization that it serves; empty if it uses no share. While set, no new connection replaces it. Set by the
+    table."""
 
     def overdue(self, waiting: Waiting) -> None:
-        """The wait has timed out: the connection must end."""
+        """End the connection, whose wait has timed out."""
         ...
 
     def give_way(self, refusal: SlipstreamError) -> None:
-        """A new connection replaces it: it must end at once, with `refusal` if an answer is due."""
+        """End at once, because a new connection replaces this one, with `refusal` if an answer is due."""
         ...
 
     def cut(self) -> None:
-        """It must close at once."""
+        """Close at once."""
         ...
 
 
@@ -91,10 +91,10 @@ class ConnectionTable:
     def __init__(
         self, config: ConnectionsConfig, metrics: GatewayMetrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises ConfigError when a trusted proxy is no address."""
+        """Raises ConfigError if a trusted proxy is not an address."""
         self.config = config
         self.draining = False
-        """Each connection ends with its next response: the client's next request goes to another instance."""
+        """Whether connections end with their next response: the client's next request then goes to another instance."""
         self._metrics = metrics
         self._clock = clock
         self._trusted = trusted_networks(config.trusted_proxies)
@@ -103,7 +103,7 @@ class ConnectionTable:
         self._giving_way: dict[Waiting | None, dict[Held, float]] = {waiting: {} for waiting in (*Waiting, None)}
         """Start of the wait of each connection that may give way."""
         self._kept: dict[Waiting | None, dict[Held, float]] = {waiting: {} for waiting in (*Waiting, None)}
-        """Start of the wait of each connection that may not."""
+        """Start of the wait of each connection that may not give way."""
         self._giving_way_by_network: dict[str, int] = {}
         self._unreserved: dict[str, int] = {}
         """Connections kept for each organization without a reservation."""
@@ -127,7 +127,7 @@ class ConnectionTable:
 
     @property
     def heads(self) -> int:
-        """Connections whose client has not sent a whole head, TLS handshakes included."""
+        """Number of connections whose client has not sent a complete head, TLS handshakes included."""
         return len(self._giving_way[Waiting.HEAD])
 
     def network_of(self, host: str) -> str:
@@ -135,14 +135,14 @@ class ConnectionTable:
         return "" if is_among(host, self._trusted) else network_of(host)
 
     def admit(self, connection: Held) -> SlipstreamError | None:
-        """Add a new connection, which then waits for a head; returns its refusal or None. Another may give way."""
+        """Add a new connection, which then waits for a head. Another may give way. Returns a refusal, or None."""
         config = self.config
-        network, most = connection.network, config.max_connections_per_address
-        neighbours = self._by_network.get(network, ()) if network and most else ()
-        if len(neighbours) >= most > 0 and not self._give_way(self._oldest_of(neighbours), "address_limit"):
+        network, limit = connection.network, config.max_connections_per_address
+        neighbours = self._by_network.get(network, ()) if network and limit else ()
+        if len(neighbours) >= limit > 0 and not self._give_way(self._oldest_of(neighbours), "address_limit"):
             self._metrics.connection_ended("address_refused")
             return TooManyConnections(
-                f"More than {most} connections are open from this address; close some or reuse them.",
+                f"More than {limit} connections are open from this address; close some or reuse them.",
                 retry_after_s=RETRY_AFTER_S,
             )
         if len(self._held) >= config.max_connections and not self._give_way(self._next_to_go(), "limit"):
@@ -156,7 +156,7 @@ class ConnectionTable:
         return None
 
     def wait(self, connection: Held, waiting: Waiting | None) -> None:
-        """Set the connection's wait; None: it waits for the gateway. Call it for changes only."""
+        """Set the connection's wait; None if it waits for the gateway. Call it only for changes."""
         since_s = self._giving_way if connection.kept_for is None else self._kept
         since_s[connection.waiting].pop(connection, None)
         if connection not in self._held:
@@ -165,8 +165,8 @@ class ConnectionTable:
         since_s[waiting][connection] = self._clock()
 
     def keep(self, connection: Held, organization_id: str) -> None:
-        """The organization's key is good: no new connection replaces this one, as long as the organization has no more
-        such connections than its share. organization_id: empty for a request that needs no share."""
+        """Let no new connection replace this one, which has a valid key, within the organization's share of such
+        connections. organization_id: empty for a request that needs no share."""
         taken = self._unreserved.get(organization_id, 0)
         if connection.kept_for is None and connection in self._held and taken < self._share:
             if organization_id:
@@ -178,7 +178,8 @@ class ConnectionTable:
                 self._giving_way_by_network[network] -= 1
 
     def reserved(self, connection: Held) -> None:
-        """The organization's limits count the request, which frees its part of the organization's share."""
+        """Free the connection's part of the organization's share, because the organization's limits count the
+        request."""
         if connection.kept_for is None:
             self.keep(connection, "")
         elif connection.kept_for:
@@ -186,7 +187,7 @@ class ConnectionTable:
             connection.kept_for = ""
 
     def answered(self, connection: Held) -> None:
-        """Its request is answered."""
+        """Let new connections replace this one again, because its request is answered."""
         if connection.kept_for is None:
             return
         if connection.kept_for:
@@ -199,7 +200,7 @@ class ConnectionTable:
             self._giving_way_by_network[network] += 1
 
     def forget(self, connection: Held) -> None:
-        """The connection is gone. Idempotent."""
+        """Remove a closed connection. Idempotent."""
         self._lingering.pop(connection, None)
         if connection not in self._held:
             return
@@ -246,14 +247,14 @@ class ConnectionTable:
         self._metrics.connections_held(len(self._held))
 
     def _next_to_go(self) -> Held | None:
-        """The connection that gives way: one of the network with most if that has more than `FEW`, else the oldest."""
+        """The connection that gives way: one of the largest network if that has more than `FEW`, else the oldest."""
         crowd, count = max(self._giving_way_by_network.items(), key=itemgetter(1), default=("", 0))
         if count > FEW:
             return self._oldest_of(self._by_network[crowd])
         return self._oldest_of(next(iter(since_s)) for since_s in self._giving_way.values() if since_s)
 
     def _oldest_of(self, connections: Iterable[Held]) -> Held | None:
-        """The connection that gives way among these few hundred: a late one, then the one that has waited longest."""
+        """The connection among these few hundred that gives way: a late one, else the one that has waited longest."""
         late_s = self._clock() - LATE_S
 
         def precedence(connection: Held) -> tuple[bool, float]:
@@ -273,7 +274,7 @@ class ConnectionTable:
 
 
 def _begun_before(moment_s: float, since_s: dict[Held, float]) -> list[Held]:
-    """Connections whose wait began by then; `since_s` is in order."""
+    """Connections whose wait began by `moment_s`; `since_s` is in order."""
     return list(itertools.takewhile(lambda connection: since_s[connection] <= moment_s, since_s))
 
 

@@ -1,7 +1,7 @@
 """Lets web pages of named origins call the API (CORS, https://fetch.spec.whatwg.org/#http-cors-protocol).
 
-Only where `gateway.cors_origins` names some. The application that is mounted next to inference is left out: a browser
-sends its cookie along, and no other page has business there.
+It is used only if `gateway.cors_origins` names origins. The application that is mounted next to inference is left out,
+because a browser sends its cookie along, and no other page may use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.http.page_origins import ANY
 from gateway.wire.errors import Headers
 
 MAX_AGE_S = 600
-"""How long a browser remembers a preflight's response; Chromium keeps it for two hours at most."""
+"""How long a browser caches a preflight's response; Chromium caches it for at most two hours."""
 _LIMITS = ("requests", "tokens", "input-tokens", "output-tokens")
 EXPOSED = ", ".join(
     [
@@ -28,8 +28,8 @@ EXPOSED = ", ".join(
 
 
 class CrossOrigin:
-    """An ASGI application around another one. pace: of preflights, which come without a key. left_out: whether no
-    other origin may call a path, however it is written."""
+    """An ASGI application around another one. pace: the pace of preflights, which have no key. left_out: whether no
+    other origin may call a path, in any spelling."""
 
     def __init__(self, app: Any, origins: frozenset[bytes], pace: Pace, left_out: Callable[[str], bool]) -> None:
         self._left_out = left_out
@@ -43,19 +43,19 @@ class CrossOrigin:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = dict(scope["headers"])
-        origin: bytes = asked.get(b"origin", b"")
+        headers = dict(scope["headers"])
+        origin: bytes = headers.get(b"origin", b"")
         if not origin or not (self._any or origin in self._origins) or self._left_out(scope["path"]):
             await self._app(scope, receive, send)
-        elif scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
-            await self._pace.serve(_Preflight(self._allowed(origin), asked), scope, receive, send)
+        elif scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            await self._pace.serve(_Preflight(self._allowed(origin), headers), scope, receive, send)
         else:
             await self._serve(self._allowed(origin), scope, receive, send)
 
     async def _serve(self, allowed: Headers, scope: Any, receive: Any, send: Any) -> None:
         headers = [*allowed, (b"access-control-expose-headers", EXPOSED)]
         connection: ClientConnection = scope[SCOPE_KEY]
-        connection.added = headers  # of answers that are written past ASGI
+        connection.added = headers  # for answers that bypass ASGI
 
         async def send_with(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -71,15 +71,15 @@ class CrossOrigin:
 
 
 class _Preflight:
-    """The response to a browser that asks whether a page's request may be sent."""
+    """The response to a browser's preflight of a page's request."""
 
-    def __init__(self, allowed: Headers, asked: dict[bytes, bytes]) -> None:
+    def __init__(self, allowed: Headers, request_headers: dict[bytes, bytes]) -> None:
         self._headers = [
             *allowed,
             (b"access-control-allow-methods", b"GET, POST"),
             (b"access-control-max-age", str(MAX_AGE_S).encode()),
         ]
-        if wanted := asked.get(b"access-control-request-headers"):
+        if wanted := request_headers.get(b"access-control-request-headers"):
             self._headers.append((b"access-control-allow-headers", wanted))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -1,7 +1,7 @@
 """Notices that a client has left, or has stopped reading, and interrupts the work done for it.
 
-Like `asyncio.timeout`, it cancels the task inside its block and turns that one cancellation into `ClientGone` on the
-way out; a cancellation from anywhere else passes through untouched.
+`ClientWatch` works like `asyncio.timeout`: it cancels the task inside its block and turns that one cancellation into
+`ClientGone` at the block's end. Any other cancellation passes through unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Disconnectable(Protocol):
 
     @property
     def gone(self) -> bool:
-        """It had left already."""
+        """Whether the client has left."""
         ...
 
 
@@ -29,7 +29,7 @@ class ClientGone(Exception):
 
 
 class ClientWatch:
-    """`async with ClientWatch(connection):` around everything done for one client."""
+    """Context for all work for one client: `async with ClientWatch(connection):`."""
 
     __slots__ = ("_connection", "_fired", "_task", "since_s")
 
@@ -58,7 +58,7 @@ class ClientWatch:
             raise ClientGone from None
 
     def cut(self) -> None:
-        """Treat the client as gone: it has left, or stopped reading."""
+        """Treat the client as gone, because it has left or stopped reading."""
         if self._task is not None and not self._fired:
             self._fired = True
             self.since_s = time.perf_counter()

@@ -1,5 +1,4 @@
-"""A page that is the same for all callers at all times: rendered at the first request, and not sent again to a client
-that has it."""
+"""Serves a page that never changes: rendered at the first request, and not sent again to a client that has it."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 
 
 def document_route(path: str, make: Callable[[], bytes]) -> HTTPRouteHandler:
-    """GET of a JSON document, no key needed. Answers 304 to a client that names its ETag. make: called in a thread."""
+    """Create a JSON document's GET route. It needs no key, and answers 304 to the ETag. make: runs in a thread."""
     document = _Document(make)
 
     @get(path, name=f"document {path}")

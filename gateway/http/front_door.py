@@ -1,7 +1,7 @@
-"""Passes requests for inference straight to their endpoint, and all others to the routes at a limited pace.
+"""Passes inference requests directly to their endpoints, and all others to the routes at a limited pace.
 
-Routing, dependency injection and response wrapping are worth their price everywhere but here: on the path of every
-token they cost as much as the rest of the gateway's HTTP (docs/adr/0006), and Litestar's own way past them 5 % (0016).
+Routing, dependency injection and response wrapping are worth their cost everywhere except on the path of every token.
+There they cost as much as the rest of the gateway's HTTP (docs/adr/0006), and Litestar's own bypass costs 5 % (0016).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from gateway.http.pace import Pace
 
 
 class FrontDoor:
-    """The ASGI application of a gateway. endpoints: by path, for POST. pace: of all requests to the routes. named:
-    endpoints of paths that hold a name, by the text before and after the name: returns that name's endpoint.
-    """
+    """The ASGI application of a gateway. endpoints: by path, for POST. pace: the pace of requests to the routes. named:
+    for paths that contain a name, functions that return its endpoint, by the text before and after the name."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class FrontDoor:
         await self._pace.serve(self._routes, scope, receive, send)
 
     def _of_name(self, path: str) -> Any:
-        for (before, behind), endpoint_of in self._named.items():
-            if path.startswith(before) and path.endswith(behind) and len(path) > len(before) + len(behind):
-                return endpoint_of(path[len(before) : -len(behind)])
+        for (prefix, suffix), endpoint_of in self._named.items():
+            if path.startswith(prefix) and path.endswith(suffix) and len(path) > len(prefix) + len(suffix):
+                return endpoint_of(path[len(prefix) : -len(suffix)])
         return None

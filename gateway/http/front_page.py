@@ -1,4 +1,4 @@
-"""The page at the gateway's root address: the product and the links, without models or customers."""
+"""Serves the page at the gateway's root address: the product and links, without models or customers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ CONTROL_LINKS = (
     ("/console", "the console for administrators"),
     ("/admin/v1/openapi.json", "the admin API, with its own keys"),
 )
-"""Those of the control plane, which may be at another address."""
+"""Links of the control plane, which may be at another address."""
 
 
 def front_page(also_serves: Callable[[str], bool]) -> HTTPRouteHandler:
-    """GET /: HTML for a browser, plain text for everything else. also_serves: whether the control plane serves a path
-    here."""
+    """Create the route of GET /: HTML for browsers, else plain text. also_serves: whether a path is served here."""
     links = [*(link for link in CONTROL_LINKS if also_serves(link[0])), *LINKS]
-    text = "\n".join((TITLE, "", *LINES, "", *(f"{path:<24}{what}" for path, what in links), ""))
+    text = "\n".join((TITLE, "", *LINES, "", *(f"{path:<24}{label}" for path, label in links), ""))
     html = "".join((
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{TITLE}</title><h1>{TITLE}</h1>',
         *(f"<p>{escape(line)}</p>" for line in LINES),
-        "<ul>", *(f'<li><a href="{path}">{path}</a>: {escape(what)}</li>' for path, what in links), "</ul></html>\n",
+        "<ul>", *(f'<li><a href="{path}">{path}</a>: {escape(label)}</li>' for path, label in links), "</ul></html>\n",
     ))  # fmt: skip
 
     @get("/", sync_to_thread=False)

@@ -1,9 +1,8 @@
-"""The gateway's port: bound at once, listened on when the instance can serve, closed without losing a client.
+"""Binds the gateway's port at once, listens on it once the instance can serve, and closes it without losing a client.
 
-Instances share a port in one of two ways. Each has a socket of its own, and the kernel deals new connections out among
-them (SO_REUSEPORT): a socket that closes takes the handshakes with it that it has begun, so it turns new ones away
-first. Or a service manager holds one socket for all of them (`gateway.http.service_manager`): closing it here
-closes nothing.
+Instances share a port in one of two ways. Either each has its own socket, and the kernel distributes new connections
+among them (SO_REUSEPORT): a socket that closes drops the handshakes that it has begun, so it first turns new ones away.
+Or a service manager holds one socket for all of them (`gateway.http.service_manager`), which one instance cannot close.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ BACKLOG = 2_048
 SETTING = "gateway.port"
 CONNECT_TIMEOUT_S = 0.5
 SO_ATTACH_FILTER = 26
-"""asm-generic/socket.h; Python's module has no name for it."""
+"""From asm-generic/socket.h; Python's module lacks it."""
 DROP_SYN = (
-    # Classic BPF on what a listening socket is given, from the TCP header on: (code, if true, if false, k).
+    # Classic BPF for the packets of a listening socket, from the TCP header on: (code, if true, if false, k).
     (0x30, 0, 0, 13),  # the byte of the flags
     (0x45, 0, 1, 0x02),  # SYN is set: a new connection
     (0x06, 0, 0, 0),  # drop
@@ -36,7 +35,7 @@ class Listener:
     """One instance's listening socket. `close` is idempotent."""
 
     def __init__(self, bound: socket.socket, *, shared: bool = False, setting: str = SETTING) -> None:
-        """shared: others accept from the same socket, it is theirs too. setting: of the port, for the error."""
+        """shared: whether other processes accept from the same socket. setting: the port's, for the error."""
         self.socket = bound
         self._setting = setting
         self.shared = shared
@@ -46,17 +45,17 @@ class Listener:
         return int(self.socket.getsockname()[1])
 
     def listen(self) -> None:
-        """Let the kernel take connections for this instance. Raises ConfigError when another program listens by now."""
+        """Let the kernel accept connections for this instance. Raises ConfigError if another program listens by now."""
         try:
             self.socket.listen(BACKLOG)
         except OSError as error:
             raise _unavailable(self.socket.getsockname()[0], self.port, error, self._setting) from None
 
     def turn_away(self) -> None:
-        """Begin no more handshakes; running ones finish.
+        """Begin no more handshakes, while running ones finish.
 
-        A client without a reply retries after a second (RFC 6298), when this socket is closed: another instance's takes
-        it then. A socket that others share is left as it is.
+        A client without a reply retries after a second (RFC 6298), when this socket is closed and another instance's
+        socket accepts it. A shared socket is left as it is.
         """
         if self.shared or sys.platform != "linux":
             return
@@ -65,17 +64,17 @@ class Listener:
             self.socket.setsockopt(
                 socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(DROP_SYN), ctypes.addressof(program))
             )
-        except OSError as error:  # a sandbox without filters: unfinished handshakes are lost
+        except OSError as error:  # a sandbox without filters loses unfinished handshakes
             logger.info("new connections cannot be turned away before the port is closed: %s", error.strerror)
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the socket."""
         self.socket.close()
 
 
 def bind(host: str, port: int, setting: str = SETTING) -> Listener:
-    """A socket of our own on a port that several instances can share; it does not listen yet, so that no client waits
-    for an instance that may never start. setting: of the port. Raises ConfigError when the port is taken."""
+    """Bind a socket to a port that several instances can share. It does not listen yet, so that no client waits for an
+    instance that may never start. setting: the port's. Raises ConfigError if the port is taken."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -90,7 +89,7 @@ def bind(host: str, port: int, setting: str = SETTING) -> Listener:
 
 def listened_on(host: str, port: int) -> bool:
     """Whether a program accepts connections there, even one that shares the port (SO_REUSEPORT). Ended connections, and
-    sockets that do not listen, do not count: `slipstream up` keeps its gateways' port with one."""
+    sockets that do not listen, do not count: `slipstream up` reserves its gateways' port with one."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECT_TIMEOUT_S)
         try:

@@ -1,8 +1,8 @@
 """Limits the event loop's time for work that no other limit counts.
 
-Limits count reservations. Before its reservation a request's body is read, decoded or refused, and requests other than
-inference have none; all this work delays every stream of the process. So its time is charged to the organization, or to
-the network of a client without a key. Requests of an organization or network ahead of its share wait, and no others do
+Limits count reservations. But a request's body is read, decoded or refused before its reservation, and requests other
+than inference have none. All this work delays every stream of the process, so its time is charged to the organization,
+or to the network of a client without a key. Only requests of an organization or network ahead of its share wait
 (`rate_buckets`, in seconds of the loop).
 """
 
@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from gateway.limits.rate_buckets import RateBuckets
 
 SHARE = 0.05
-"""Part of the loop's time for one organization's large bodies, and requests refused for their form or scope."""
+"""Share of the loop's time for one organization's large bodies, and for requests refused for their form or scope."""
 BURST_S = 0.02
-"""Time of the loop that it may take at once."""
+"""Loop time that it may take at once."""
 OUTSIDE_SHARE, OUTSIDE_BURST_S = 0.25, 0.5
 """The same for one organization's requests outside inference. A page of the console with all its requests takes a tenth
 of the burst."""
@@ -30,12 +30,11 @@ NETWORK_SHARE, NETWORK_BURST_S = 0.05, 0.1
 STRANGERS_SHARE, STRANGERS_BURST_S = 0.2, 0.4
 """The same for all such networks together, which take turns beyond it."""
 LARGE_BYTES = 16_384
-"""A smaller body takes less than half a millisecond and is not charged."""
+"""Smallest body that is charged; a smaller one takes less than half a millisecond."""
 REFUSAL_S = 0.001
-"""Cost of a refused request besides its body, its connection included."""
+"""Cost of a refused request with its connection, but without its body."""
 USUAL_S, USUAL_WEIGHT = 0.002, 0.3
-"""Assumed time of a request outside inference until one of the same name is measured, and the newest one's weight in
-the mean."""
+"""Assumed time of a request outside inference until one of its name is measured, and the newest's weight."""
 NAMES_KEPT = 10_000
 
 
@@ -51,7 +50,7 @@ class Shares:
         return len(self._buckets)
 
     async def turn(self, name: str) -> None:
-        """Return when the name may take the loop again; waiting callers return one after the other."""
+        """Return when the name may take the loop again; waiting callers return one after another."""
         if self.free(name):
             return
         async with self.first(name):
@@ -59,7 +58,7 @@ class Shares:
 
     @contextlib.asynccontextmanager
     async def first(self, name: str) -> AsyncIterator[None]:
-        """Enter as the first waiting caller of the name, in its turn; the next one waits until the end of the block."""
+        """Enter as the name's first waiting caller, when it is its turn. The next one waits until the block's end."""
         gate = self._gates.get(name)
         if gate is None:
             gate = self._gates[name] = asyncio.Lock()
@@ -73,7 +72,7 @@ class Shares:
         return not self._buckets.wait_s(name, 0.0) and name not in self._gates
 
     def spend(self, name: str, seconds: float) -> None:
-        """Charge time of the loop to the name; a negative time is a refund."""
+        """Charge loop time to the name; a negative time is a refund."""
         self._buckets.take(name, seconds)
 
     def usual_s(self, name: str) -> float:
@@ -97,7 +96,7 @@ class Shares:
 
 
 class LoopShares(Shares):
-    """The shares of one process: organizations in inference by id, and in its fields all other requests."""
+    """The shares of one process: of organizations in inference, by id, and in its fields of all other requests."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(SHARE, BURST_S, now)
@@ -108,10 +107,10 @@ class LoopShares(Shares):
         self.strangers = StrangerShares(now)
 
     async def refused(self, network: str) -> None:
-        """Return when a refusal of a client without a key may be sent, at the pace of its network: refusals of one
-        network could take all of the loop's time. network: empty: unknown, which never waits."""
+        """Return when the refusal of a client without a key may be sent, at the pace of its network, whose refusals
+        could take all of the loop's time. network: empty if it is unknown, which never waits."""
         await self.strangers.turn(network)
-        # charged after the wait: a client that left would make those after it wait for refusals that were never sent
+        # charged after the wait, because a refusal that is not sent to a client that left must delay no others
         self.strangers.spend(network, REFUSAL_S)
 
 
@@ -132,7 +131,7 @@ class StrangerShares:
             pass
 
     def spend(self, network: str, seconds: float) -> None:
-        """Charge time of the loop to the network; a negative time is a refund."""
+        """Charge loop time to the network; a negative time is a refund."""
         if network:
             self._each.spend(network, seconds)
             self._all.spend("", seconds)

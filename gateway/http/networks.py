@@ -1,4 +1,4 @@
-"""Determines a client's network: its IPv4 address or IPv6 /64, behind a trusted proxy the forwarded one."""
+"""Determines a client's network: its IPv4 address or IPv6 /64, or the forwarded one behind a trusted proxy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_among(host: str, networks: tuple[Network, ...]) -> bool:
 
 
 def network_of(host: str) -> str:
-    """A client's network: an IPv4 address or an IPv6 /64. Empty: the host is not an address, as without a socket."""
+    """A client's network: an IPv4 address or an IPv6 /64. Empty if the host is not an address, as without a socket."""
     address = _address(host)
     if address is None:
         return ""
@@ -42,8 +42,8 @@ def network_of(host: str) -> str:
 
 
 def forwarded_address(forwarded_for: str, trusted: tuple[Network, ...]) -> str:
-    """The client's address in X-Forwarded-For: the last entry that is no trusted proxy, for clients may write the
-    entries before it. Empty: the header has none."""
+    """The client's address in X-Forwarded-For: the last entry that is no trusted proxy, because clients may write the
+    entries before it. Empty if the header has none."""
     for entry in reversed(forwarded_for.split(",")):
         address = _without_port(entry.strip())
         if address and not is_among(address, trusted):
@@ -52,7 +52,7 @@ def forwarded_address(forwarded_for: str, trusted: tuple[Network, ...]) -> str:
 
 
 def _without_port(host: str) -> str:
-    """Remove the port: some proxies write `203.0.113.9:4711` or `[2001:db8::1]:4711`."""
+    """Remove the port, because some proxies write `203.0.113.9:4711` or `[2001:db8::1]:4711`."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0] if host.count(":") == 1 else host

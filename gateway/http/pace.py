@@ -1,7 +1,7 @@
-"""Limits the event loop's time for requests other than inference, which has limits of its own.
+"""Limits the event loop's time for requests other than inference, which has its own limits.
 
-A request's time is charged to its organization if it comes with a good key or session, else to its network. Only
-requests of an organization or network ahead of its share wait.
+A request's time is charged to its organization if it has a valid key or session, else to its network. Only requests of
+an organization or network ahead of its share wait.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from gateway.http.loop_shares import LoopShares, Shares, StrangerShares
 from gateway.http.networks import forwarded_address, network_of, trusted_networks
 
 REQUEST_S = 0.0003
-"""Cost of a request besides its handler: its head, its task, its part of the connection's work."""
+"""Cost of a request without its handler: its head, its task and its part of the connection's work."""
 STREAM_S = 10.0
-"""A longer request is a stream of events: its time predicts nothing about the next request."""
+"""A longer request is a stream of events, whose time predicts nothing about the next request."""
 PROBES = frozenset({"/healthz", "/health", "/readyz"})
-"""Paths that load balancers poll. Each network has a share for them alone, so other requests from a balancer's address
-do not delay them."""
+"""Paths that load balancers poll. Each network has a separate share for them, which other requests do not use."""
 MAX_KNOWN, MAX_OF_ORGANIZATION, KNOWN_S = 10_000, 1_000, 300.0
-"""Limits of remembered credentials in all and of one organization, and how long they are remembered. A client can make
-any number from one key: other cookies make another credential."""
+"""Limits of remembered credentials, in total and of one organization, and how long they are remembered. A client can
+make any number from one key, because other cookies make another credential."""
 
 
 class Pace:
-    """One per gateway. trusted_proxies: the setting; X-Forwarded-For distinguishes their clients. clock: seconds of
-    the loop's CPU time, so that other work on the machine makes no request wait longer."""
+    """The pace of one gateway. trusted_proxies: the setting; X-Forwarded-For distinguishes their clients. clock:
+    seconds of the loop's CPU time, so that other work on the machine makes no request wait longer."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class Pace:
         self._known = KnownCredentials()
 
     async def serve(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
-        """Serve the request with this application, in its turn. A client that left meanwhile is not served."""
+        """Serve the request with this application, when it is its turn. A client that left meanwhile is not served."""
         connection: ClientConnection = scope[SCOPE_KEY]
         headers = dict(scope["headers"])
         network = self._network(scope, headers, connection)
@@ -74,7 +73,7 @@ class Pace:
                 self._known.learn(credential, connection.organization_id)
 
     def _heard(self, send: Any, credential: bytes) -> Any:
-        """Forget a refused credential: a client with a revoked key must not use up the organization's share."""
+        """Forget a refused credential, because a client with a revoked key must not use up the organization's share."""
 
         async def heard(message: Any) -> None:
             if message["type"] == "http.response.start" and message["status"] == HTTPStatus.UNAUTHORIZED:
@@ -96,7 +95,7 @@ class Bill:
     the share allows; further time is charged as it passes."""
 
     def __init__(self, shares: LoopShares, connection: ClientConnection, network: str, expected: str) -> None:
-        """expected: the organization of the request's key when it was last checked; empty: unknown."""
+        """expected: the organization of the request's key when it was last checked; empty if it is unknown."""
         self._shares = shares
         self._connection = connection
         self._network = network
@@ -125,7 +124,7 @@ class Bill:
             shares.spend(name, seconds - in_advance_s)
 
     def close(self) -> None:
-        """The request is answered: refund the rest of the advance and learn the usual time."""
+        """Refund the rest of the advance and record the request's time."""
         self._refund()
         shares, name = self._payer
         if self._loop.time() - self._began_s < STREAM_S:
@@ -143,7 +142,7 @@ class Bill:
 
 
 class KnownCredentials:
-    """The organization of each key and session when it was last checked. It grants no access: it only decides whose
+    """The organization of each key and session when it was last checked. It grants no access, and only decides whose
     share the next request waits for before its key is checked again."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -152,20 +151,20 @@ class KnownCredentials:
         self._known: dict[bytes, tuple[str, float]] = {}
         """Organization and time by digest, the least recently used first."""
         self._of: dict[str, dict[bytes, None]] = {}
-        """The digests of each organization, likewise."""
+        """Digests by organization, the least recently used first."""
 
     def digest(self, headers: Mapping[bytes, bytes]) -> bytes:
-        """Digest of the request's credentials; empty: it has none."""
-        carried = b"\n".join(headers.get(name, b"") for name in (b"authorization", b"x-api-key", b"cookie"))
-        return hashlib.blake2b(carried, key=self._salt, digest_size=16).digest() if len(carried) > 2 else b""
+        """Digest of the request's credentials; empty if it has none."""
+        credentials = b"\n".join(headers.get(name, b"") for name in (b"authorization", b"x-api-key", b"cookie"))
+        return hashlib.blake2b(credentials, key=self._salt, digest_size=16).digest() if len(credentials) > 2 else b""
 
     def find(self, digest: bytes) -> str:
-        """The organization; empty: unknown."""
+        """The organization; empty if it is unknown."""
         organization_id, seen_s = self._known.get(digest, ("", 0.0))
         return organization_id if self._now() < seen_s + KNOWN_S else ""
 
     def learn(self, digest: bytes, organization_id: str) -> None:
-        """Remember a good credential."""
+        """Remember a valid credential."""
         self.forget(digest)
         own = self._of.setdefault(organization_id, {})
         self._known[digest], own[digest] = (organization_id, self._now()), None

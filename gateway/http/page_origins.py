@@ -1,4 +1,4 @@
-"""The setting `gateway.cors_origins`: origins of web pages."""
+"""Checks the setting `gateway.cors_origins`, the origins of web pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The refusal of a path with a parameter that names nothing."""
+"""Refuses a path with a parameter that names nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def noun(parameter: str) -> str:
 
 
 def refusal_of(error: ValidationException, request: Request[Any, Any, Any]) -> NotFound:
-    """Litestar's error as ours. It converts ids and enumerations in a path: another value names no resource."""
+    """Translate Litestar's error. Litestar converts ids and enumerations in a path; other values name no resource."""
     problems: Any = error.extra
     name = problems[0]["key"]
     kind: Any = request.route_handler.parsed_fn_signature.parameters[name].annotation

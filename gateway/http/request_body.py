@@ -10,10 +10,10 @@ from contracts.errors import BodyTooLarge, InvalidJson, RequestTimeout
 
 STRANGERS_BYTES = 4_096
 STRANGERS_TIMEOUT_S = 5.0
-"""Limits of a body whose sender has no good key or session yet, as at the sign-in page."""
+"""Limits of a body whose sender has no valid key or session yet, as at the sign-in page."""
 
 Receive = Callable[[], Awaitable[Any]]
-"""ASGI's."""
+"""ASGI's `receive`."""
 
 
 async def whole_body(
@@ -23,9 +23,9 @@ async def whole_body(
     check: Callable[[bytes], None],
     pause: Callable[[int], Awaitable[None]] | None = None,
 ) -> bytes:
-    """The request's body. check: called with each chunk as it arrives, and may refuse. pause: awaited between two
-    chunks, with the bytes so far. Raises BodyTooLarge, and InvalidJson when the client left before the end, which is
-    not logged as our fault."""
+    """Read the request's body. check: called with each chunk as it arrives; may refuse it. pause: awaited between two
+    chunks, with the size so far. Raises BodyTooLarge, and InvalidJson, which is not logged as an internal error, if the
+    client leaves before the end."""
     length = headers.get(b"content-length", b"")
     size = int(length) if length.isdigit() else 0
     body = bytearray()
@@ -47,7 +47,7 @@ async def whole_body(
 
 
 async def strangers_body(headers: Mapping[bytes, bytes], receive: Receive, check: Callable[[bytes], None]) -> bytes:
-    """Read the body of a request without a good key. Raises like `whole_body`, and RequestTimeout."""
+    """Read the body of a request without a valid key. Raises the errors of `whole_body`, and RequestTimeout."""
     try:
         async with asyncio.timeout(STRANGERS_TIMEOUT_S):
             return await whole_body(headers, receive, STRANGERS_BYTES, check)

@@ -1,4 +1,4 @@
-"""Decides which request heads are refused: too large, or with two meanings. Pure."""
+"""Refuses request heads that are too large or ambiguous. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from contracts.errors import HeadersTooLarge, RequestError, SlipstreamError, TransferCodingUnsupported
 
 HEADER_OVERHEAD_BYTES = 32
-"""Added for each header, like in HTTP/2 (RFC 7541, 4.1): small headers cost memory too."""
+"""Bytes added for each header, as in HTTP/2 (RFC 7541, 4.1), because small headers cost memory, too."""
 VERSIONS = ("1.1", "1.0")
 GIVEN_ONCE = frozenset({b"host", b"authorization", b"x-api-key", b"transfer-encoding"})
-"""A proxy may read the first of two such headers, and the gateway the second."""
+"""Headers that may occur only once: of two, a proxy may use the first and the gateway the second."""
 
 
 def refusal_of(
     version: str, url: bytes, headers: Sequence[tuple[bytes, bytes]], max_bytes: int
 ) -> SlipstreamError | None:
-    """The refusal of this head; None: it is accepted. headers: names in lower case."""
+    """The refusal of this head; None if it is accepted. headers: with names in lower case."""
     size = len(url) + HEADER_OVERHEAD_BYTES * len(headers)
     seen: list[bytes] = []
     twice = coding = b""

@@ -1,4 +1,4 @@
-"""Writes one HTTP answer: headers once, then events or a body, or an error in whichever form is still possible."""
+"""Writes one HTTP answer: headers once, then events or a body, or an error in the form that is still possible."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class ResponseWriter:
 
     @property
     def started(self) -> bool:
-        """The status can no longer change."""
+        """Whether the status can no longer change."""
         return self._connection.started
 
     @property
     def ended(self) -> bool:
-        """The response has ended; nothing more can be sent."""
+        """Whether the response has ended, so that nothing more can be sent."""
         return self._connection.ended
 
     def start_stream(self) -> None:
-        """Begin an event stream, unless it has begun; its headers leave with the first events."""
+        """Begin an event stream, unless it has begun; its headers are sent with the first events."""
         if not self._connection.started:
             self._streaming = True
             self._start(200, self._format.stream_headers)
@@ -87,13 +87,13 @@ class ResponseWriter:
             self._connection.end(b"")
 
     async def drained(self) -> None:
-        """Return when the client has read enough of the output, or is gone."""
+        """Return when the client has read enough of the output, or has left."""
         if self._connection.full:
             await self._connection.drained()
 
     @property
     def full(self) -> bool:
-        """The client does not keep up."""
+        """Whether the client does not keep up."""
         return self._connection.full
 
     def _start(self, status: int, headers: Headers) -> None:

@@ -1,4 +1,4 @@
-"""Routes as a Litestar application, with OpenAI's error bodies everywhere."""
+"""Builds a Litestar application from routes, with OpenAI's error bodies everywhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.wire.errors import body_of, headers_of, status_of
 UNMENTIONED = ("", "OPTIONS", "HEAD")
 """Methods to leave out of the advice after a wrong method."""
 UNSERVED, ASKED = "TRACE", "slipstream.method"
-"""A method that no path has, and the scope's key of the method that was asked for."""
+"""A method that no path has, and the scope's key of the requested method."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +33,7 @@ def routes(
     served: Mapping[str, str],
     administered: Collection[str] = frozenset(),
 ) -> Litestar:
-    """The application. state: `services` are handed to handlers that take them. served, administered: see
-    `unknown_url`."""
+    """Create the application. state: has `services` for handlers. served, administered: see `unknown_url`."""
 
     def translate(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         response = _response(_translated(request, error, max_body_bytes, served, administered))
@@ -57,8 +56,8 @@ def routes(
 
 
 class _Routes(Litestar):
-    """Litestar's own answer to OPTIONS lists one of a path's methods, and only to a caller whom its guards let in. Here
-    it is the answer to a method that no path has, whose `Allow` is complete."""
+    """Litestar's own answer to OPTIONS lists one of a path's methods, and only for a caller that its guards admit.
+    Here, OPTIONS gets the answer to a method that no path has, whose `Allow` is complete."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request, or uvicorn's lifespan."""
@@ -101,15 +100,15 @@ def _translated(
 
 
 def _wrong_method(request: Request[Any, Any, Any], error: HTTPException) -> MethodNotAllowed:
-    named = [method for method in (error.headers or {}).get("allow", "").split(", ") if method not in UNMENTIONED]
-    advice = f"; use {' or '.join(sorted(named))}" if named else ""
+    methods = [method for method in (error.headers or {}).get("allow", "").split(", ") if method not in UNMENTIONED]
+    advice = f"; use {' or '.join(sorted(methods))}" if methods else ""
     return MethodNotAllowed(f"{request.method} is not allowed for {request.url.path}{advice}.")
 
 
 def _allowed(methods: Iterable[str]) -> str:
-    """The header `Allow` of a path with these methods, in order: HEAD is answered wherever GET is."""
-    given = set(filter(None, methods))
-    return ", ".join(sorted(given | {"HEAD"} if "GET" in given else given))
+    """The header `Allow` of a path with these methods, in order. HEAD is answered wherever GET is."""
+    allowed = set(filter(None, methods))
+    return ", ".join(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))
 
 
 def _response(error: SlipstreamError) -> Response[bytes]:

@@ -1,9 +1,9 @@
-"""uvicorn with a shutdown that loses no request: requests on their way are accepted and answered, then the process
-ends.
+"""Runs uvicorn with a shutdown that loses no request.
 
-In order: responses close their connections, so that clients move to other instances; after SIGTERM new connections are
-still taken for a while, in which load balancers see that /readyz fails; no new handshakes; running ones finish; the
-port is closed; connected clients send their requests; idle connections are closed, running requests finish.
+1. Responses close their connections, so that clients move to other instances. After SIGTERM, new connections are still
+   accepted for a while, in which load balancers notice that /readyz fails.
+2. No new handshake begins, and running ones finish. The port is closed, and connected clients send their requests.
+3. Idle connections are closed, and running requests finish.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from gateway.http.connections import ConnectionTable
 from gateway.http.listener import BACKLOG, Listener
 
 HANDSHAKES_S = 0.5
-"""How long handshakes under way may take, and clients with a connection use it once more. Less than the second after
-which a client retries, which then finds the port closed here and open at another instance."""
+"""How long running handshakes may take, and connected clients may send another request. It is less than the second
+after which a client retries, which then finds the port closed here and open at another instance."""
 FIRST_REQUEST_S = 2.0
 """Longest wait for a connection's first request, TLS included, once the port is closed."""
 LOOK_S = 0.02
 ACCEPTED_AT_ONCE = 8
 """Connections accepted in one turn of the event loop. libuv accepts one for each descriptor in a turn: with one
-descriptor, 200 clients that connect at once wait 200 turns, each as long as all tokens that arrive in it take."""
+descriptor, 200 clients that connect at once wait 200 turns, each of which handles all tokens that have arrived."""
 
 
 def http_server(
@@ -45,7 +45,7 @@ def http_server(
     on_serving: Callable[[], None],
     on_exit: Callable[[], None],
 ) -> HttpServer:
-    """A server of this application on our protocol. See `HttpServer`."""
+    """Create a server of this application with `ClientProtocol`. See `HttpServer`."""
     config = uvicorn.Config(
         app,
         http=functools.partial(ClientProtocol, table=table, certificate=certificate),  # type: ignore[arg-type]
@@ -74,8 +74,8 @@ class HttpServer(uvicorn.Server):
         on_serving: Callable[[], None] = lambda: None,
         on_exit: Callable[[], None] = lambda: None,
     ) -> None:
-        """leave_after_s: how long connections are still taken after a SIGTERM. on_serving: called when connections are
-        taken. on_exit: called by `leave`."""
+        """leave_after_s: how long connections are still accepted after a SIGTERM. on_serving: called when connections
+        are accepted. on_exit: called by `leave`."""
         super().__init__(config)
         self._listener = listener
         self._table = table
@@ -85,35 +85,35 @@ class HttpServer(uvicorn.Server):
         self._lingers = False
 
     def leave(self, *, linger: bool = False) -> None:
-        """Begin to end. linger: go on taking connections for `leave_after_s`."""
+        """Begin the shutdown. linger: whether to keep accepting connections for `leave_after_s`."""
         self._lingers = linger
         self.should_exit = True
         self._table.draining = True
         self._on_exit()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """uvicorn's signal handler. Its own remembers each signal and raises it again once it has served: the process
-        would end there, before the gateway's parts have written what they hold."""
+        """Replaces uvicorn's signal handler, which raises each signal again after serving: the process would then end
+        before the gateway's parts have written their data."""
         if not self.should_exit:
             self.leave(linger=sig == signal.SIGTERM)
             return
-        self._lingers = False  # asked twice: at once
+        self._lingers = False  # a second signal ends the lingering
         if sig == signal.SIGINT:
             self.force_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. Signals are ours by now: none ends the process with connections in the socket's queue. Raises
-        ConfigError when the port cannot be had."""
+        """Listen. The signal handlers are already set, so no signal ends the process with connections in the socket's
+        queue. Raises ConfigError if the port is unavailable."""
         self._listener.listen()
         bound = self._listener.socket
-        # closed with their servers
+        # the sockets are closed with their servers
         await super().startup(sockets=[bound, *(bound.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
         self._on_serving()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Leave; a second signal ends the lingering, and a second Ctrl-C cuts each wait short."""
+        """Shut down. A second signal ends the lingering, and a second Ctrl-C cuts each wait short."""
         await self._wait(self._leave_after_s, lambda: not self._lingers)
-        if self._listener.shared:  # its queue is others' too
+        if self._listener.shared:  # other processes share its queue
             self._stop_listening()
         self._listener.turn_away()
         await self._wait(HANDSHAKES_S)
@@ -129,5 +129,5 @@ class HttpServer(uvicorn.Server):
     async def _wait(self, timeout_s: float, over: Callable[[], bool] = lambda: False) -> None:
         clock = asyncio.get_running_loop().time
         end_s = clock() + timeout_s
-        while clock() < end_s and not over() and not self.force_exit:  # noqa: ASYNC110  as uvicorn's own
+        while clock() < end_s and not over() and not self.force_exit:  # noqa: ASYNC110  like uvicorn's
             await asyncio.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""The phases of a request that are over, in the header that browsers and curl users know."""
+"""Formats a request's ended phases as the header `Server-Timing`, which browsers show."""
 
 from __future__ import annotations
 

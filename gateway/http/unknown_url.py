@@ -1,4 +1,4 @@
-"""The error for an unknown URL: usual mistakes get their correction. Pure."""
+"""Creates the error for an unknown URL, which corrects common mistakes. Pure."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ APART = (
 CONTROL = frozenset({"admin", "console", "batches", "files", "organization"})
 """First segments of the control plane's paths, after /v1 where they have it."""
 MAX_COMPARED = 200
-"""Characters of a path that are looked at, and repeated."""
+"""Characters of a path that are compared and repeated."""
 _ALIKE = 0.8
 
 
 def unknown_url(
     method: str, path: str, served: Mapping[str, str], administered: Collection[str] = frozenset()
 ) -> NotFound:
-    """The refusal, with the intended address where it is known. served: the methods of the inference paths.
-    administered: the admin API's paths below its own, `{name}` for what varies; empty: it is elsewhere."""
+    """The refusal, with the intended address if it is known. served: the methods of the inference paths. administered:
+    the admin API's paths below its own, with `{name}` for parameters; empty if the API is elsewhere."""
     shown = path if len(path) <= MAX_COMPARED else f"{path[:MAX_COMPARED]}…"
     advice = _advice(re.sub("/+", "/", shown).rstrip("/"), served, administered)
     return NotFound(f"Unknown request URL: {method} {shown}. {advice}")
@@ -59,8 +59,8 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
         return APART
     if steps[0] == "admin":
         meant = _meant_of_administration(steps[1:], administered)
-        said = f"Did you mean {ADMIN}{meant}?" if meant else f"The admin API is {ADMIN};"
-        return f"{said} GET {ADMIN}/openapi.json describes it."
+        text = f"Did you mean {ADMIN}{meant}?" if meant else f"The admin API is {ADMIN};"
+        return f"{text} GET {ADMIN}/openapi.json describes it."
     bare = path.removeprefix(VERSION)
     if _versioned(path) and bare in served and not _versioned(bare):
         return f"Did you mean {served[bare]} {bare}? Its clients' base URL is this address without {VERSION}."
@@ -74,15 +74,15 @@ def _advice(path: str, served: Mapping[str, str], administered: Collection[str])
     if steps[0] in NOT_SERVED:
         return f"{NOT_SERVED[steps[0]]} not served here. {_all(served)}"
     known = {**served, **HEALTH}
-    for guess in (path, f"{VERSION}/{'/'.join(steps)}"):
-        if near := difflib.get_close_matches(guess, known, 1, _ALIKE):
+    for candidate in (path, f"{VERSION}/{'/'.join(steps)}"):
+        if near := difflib.get_close_matches(candidate, known, 1, _ALIKE):
             return f"Did you mean {known[near[0]]} {near[0]}?"
     return _all(served) if _versioned(path) else "GET / lists the APIs at this address."
 
 
 def _meant_of_administration(steps: list[str], administered: Collection[str]) -> str:
-    """The path with its mistyped steps put right, where that leads somewhere; else empty. Strangers choose the path, so
-    a step is compared only with the words at its position in paths of the same length."""
+    """The path with its mistyped steps corrected, if such a path exists; else empty. Strangers choose the path, so a
+    step is compared only with the words at its position in paths of the same length."""
     alike = [known for path in administered if len(known := path.strip("/").split("/")) == len(steps)]
     for at, step in enumerate(steps):
         words = {known[at] for known in alike if not known[at].startswith("{")}

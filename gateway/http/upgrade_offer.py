@@ -1,7 +1,7 @@
-"""A request that offers an upgrade (`Upgrade: h2c`, as Java's HttpClient sends) keeps its body.
+"""Keeps the body of a request that offers an upgrade (`Upgrade: h2c`, as Java's HttpClient sends).
 
-httptools stops at the head of such a request and takes all that follows for the other protocol. We speak none, so
-RFC 9110, 7.8 has us serve the request as any other: a second parser reads on after the head, by the same framing.
+httptools stops after the head of such a request and takes all that follows for the other protocol. The gateway speaks
+none, so by RFC 9110, 7.8 it serves the request: a second parser continues after the head, with the same framing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import httptools
 
 FRAMING = (b"content-length", b"transfer-encoding")
-"""The headers that say where a body ends."""
+"""The headers that define where a body ends."""
 
 
 def framing_of(headers: Sequence[tuple[bytes, bytes]], *, keep_alive: bool) -> bytes:
-    """The head that a parser needs to read the body after it. keep_alive: another request may follow."""
+    """The head that a parser needs to read the body after it. keep_alive: whether another request may follow."""
     lines = [b"%b: %b\r\n" % header for header in headers if header[0] in FRAMING]
     if not keep_alive:
         lines.append(b"connection: close\r\n")
@@ -32,7 +32,7 @@ def read_on(protocol: Any, framing: bytes) -> None:
 
 
 class _BehindHead:
-    """Forwards a parser's callbacks, except those of the first head: the protocol has had the real one."""
+    """Forwards a parser's callbacks, except those of the first head, since the protocol has handled the real one."""
 
     def __init__(self, protocol: Any) -> None:
         self._protocol = protocol

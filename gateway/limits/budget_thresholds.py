@@ -1,5 +1,5 @@
-"""Passes on that a budget has reached a threshold, as reserve.lua reports, or that it refused a request for the first
-time. At least once until it is recorded."""
+"""Reports that a budget has reached a threshold, as reserve.lua detects, or has refused its first request. A report is
+repeated until it is recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.engine import FAILURES
 from storage.valkey import ConnectionLost, Valkey
 
 REFUSED = -1
-"""Stands for a percentage where a task's name has one."""
+"""Replaces the percentage in the name of a refusal's task."""
 REFUSED_KEPT = 10_000
 
 logger = logging.getLogger(__name__)
@@ -35,19 +35,19 @@ class _Reached(NamedTuple):
 
 
 class BudgetThresholds:
-    """One per gateway process."""
+    """The thresholds of one gateway process."""
 
     def __init__(self, valkey: Valkey, script: Script, spending: Spending, metrics: LimitsMetrics) -> None:
         self._valkey = valkey
         self._script = script
         self._spending = spending
         self._metrics = metrics
-        self._under_way: dict[tuple[str, int, int, int], asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[str, int, int, int], asyncio.Task[None]] = {}
         self._refused: set[tuple[str, str, int]] = set()
         """Budgets, each with its month and limit, whose refusal this process has reported."""
 
     def reported(self, reply: Sequence[int], plan: Plan) -> None:
-        """Record the shares in the reply to a settle: 1, then the fields of a `_Reached` for each budget."""
+        """Record the shares in a settle's reply, which is 1 and then the fields of a `_Reached` for each budget."""
         for at in range(1, len(reply), 6):
             reached = _Reached(*reply[at : at + 6])
             rule = plan.rules[reached.rule - 1]
@@ -57,14 +57,14 @@ class BudgetThresholds:
             )
 
     def refused(self, plan: Plan, decided: Decision) -> None:
-        """Report a refusal for money: the first in a month, per limit."""
+        """Report a limit's first refusal for money in a month."""
         rule, limit = plan.rules[decided.rule - 1], plan.rules[decided.rule - 1].limits[MONEY]
         now = datetime.fromtimestamp(decided.now_ms / 1_000, UTC)
         name = (rule.key, f"{now:%Y-%m}", limit)
         if name in self._refused:
             return
         if len(self._refused) >= REFUSED_KEPT:
-            self._refused.clear()  # reported again, the outbox records it once
+            self._refused.clear()  # the outbox records a repeated report once
         self._refused.add(name)
         spent_micro = limit - decided.left[len(COUNTERS) * (decided.rule - 1) + MONEY]
         percent = spent_micro * 100 // limit
@@ -72,22 +72,22 @@ class BudgetThresholds:
         self._begin((rule.key, 0, REFUSED, limit), self._pass_on_refusal(crossing, name))
 
     def _begin(self, name: tuple[str, int, int, int], work: Coroutine[Any, Any, None]) -> None:
-        """Start a task unless one of its name runs."""
-        if name in self._under_way:
+        """Start a task unless one with its name is running."""
+        if name in self._tasks:
             work.close()
             return
-        task = self._under_way[name] = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self._under_way.pop(name, None))
+        task = self._tasks[name] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
     async def stop(self) -> None:
-        """Cancel running tasks: the next settlement reports again."""
-        tasks = list(self._under_way.values())
+        """Cancel running tasks, because the next settlement reports again."""
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pass_on(self, organization_id: str, rule: PlannedRule, reached: _Reached) -> None:
-        # Reached 80 at once: then 50, too. What was recorded before is recorded once.
+        # A budget that reaches 80 at once has reached 50, too. Shares up to `told` are recorded already.
         percents = [percent for percent in self._script.percents if reached.told < percent <= reached.percent]
         month, budget_micro = reached.month, reached.budget_micro
         name = f"{month // 12}-{month % 12 + 1:02d}"

@@ -1,4 +1,4 @@
-"""A request's cost, in the units of its limits."""
+"""Defines a request's cost in the units of its limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Before the request runs: its upper bound. Afterwards: its usage. micro: money, in millionths."""
+    """A request's upper bound before it runs, and its usage afterwards. micro: money, in millionths."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -1,4 +1,4 @@
-"""All counters of a plan at the moment of a refusal, for the request's record."""
+"""Lists all counters of a plan at the moment of a refusal, for the request's record."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gateway.limits.rate_state import RateState
 
 
 class CounterSnapshot(msgspec.Struct, frozen=True):
-    """One counter of one rule; money in millionths. remaining: left of the limit. used: used, or held by running
-    requests; more than the limit if the limit was passed or lowered."""
+    """One counter of one rule, with money in millionths. remaining: the rest of the limit. used: used, or held by
+    running requests; more than the limit if the limit was passed or lowered."""
 
     level: str
     subject_id: str

@@ -1,14 +1,14 @@
-"""Recounts a budget's spending: after Valkey lost its data, for a new budget, after spending without Valkey.
+"""Recounts a budget's spending after Valkey lost its data, for a new budget, and after spending without Valkey.
 
-    leader      begins a round for the rule in Valkey and writes it where all gateways read it
-    each one    delivers its settlements, announces its open ones there, empties its journal into the ledger, answers
-    leader      sums the ledger without what was announced, adds it in Valkey, ends the round
+1. The leader begins a round for the rule in Valkey, where all gateways see it.
+2. Each gateway delivers its settlements, announces its open ones, empties its journal into the ledger, and answers.
+3. The leader sums the ledger without the announced requests, adds the sum in Valkey, and ends the round.
 
-Nothing is reserved in the budget meanwhile, so every request is in exactly one of the two sums: in Valkey's when it was
-announced or settled there since the round began, in the ledger's when it had ended before.
+Nothing is reserved in the budget meanwhile, so every request is in exactly one of the two sums: in Valkey's if it was
+announced or settled there since the round began, in the ledger's if it had ended before.
 
-Valkey's clock says which month it is. One that has not begun by the ledger's clock is not counted: nothing could be in
-it yet, and a clock that is ahead would reset every budget.
+Valkey's clock determines the month. A month that has not begun by the ledger's clock is not counted, because it has no
+spending yet, and a clock that is ahead would reset every budget.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from storage.valkey import CallTimeout, ConnectionLost, Valkey
 from storage.valkey_command import pack
 
 LOOK_S = 0.02
-"""Interval at which a leader looks for replies, and a follower for the end."""
+"""Interval at which a leader checks for answers, and a follower for the end."""
 DRAIN_S = 5.0
 ROUND_KEPT_S = 3_600
 MONTH_AWAITED_S = 2.0
 """How far the ledger's clock may lag Valkey's at the end of a month before budgets are refused."""
 SUMS = 5
-"""Most sums that are taken because of late announcements."""
+"""Limit of the sums that late announcements require."""
 
 STORE_FAILURES = (ConnectionLost, CallTimeout, hiredis.ReplyError)
 
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class Round(msgspec.Struct, frozen=True):
-    """A budget in recount."""
+    """A recount of one budget."""
 
     token: str
     organization_id: str
@@ -69,7 +69,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Counting:
-    """One per gateway process. prepare: see Limiter; drain: empties this gateway's journal into the ledger."""
+    """Recounts for one gateway process. prepare: see Limiter. drain: empties this gateway's journal into the ledger."""
 
     def __init__(
         self,
@@ -98,11 +98,11 @@ class Counting:
         self._polling = BackgroundTask.every(config.seed_poll_s, self._poll, "limits-counting", at_once=True)
 
     def start(self) -> None:
-        """Join the gateways that are heard, and begin to answer."""
+        """Join the gateways for which rounds wait, and begin to answer."""
         self._polling.start()
 
     async def stop(self) -> None:
-        """Stop answering and counting; a round under way is ended by another gateway."""
+        """Stop answering and counting. Another gateway ends a running round."""
         await self._polling.stop()
         tasks = list(self._counts.values())
         for task in tasks:
@@ -111,7 +111,7 @@ class Counting:
 
     @property
     def joined(self) -> bool:
-        """The other gateways wait for this gateway's journal: before that it must spend no money."""
+        """Whether other gateways wait for this gateway's journal. Until they do, it must spend no money."""
         return self._joined.is_set()
 
     async def wait_joined(self) -> None:
@@ -119,7 +119,7 @@ class Counting:
         await self._joined.wait()
 
     async def count(self, rules: Sequence[PlannedRule]) -> bool:
-        """Start the recount of these budgets; whether it ends within `seed_wait_s`. It continues in the background."""
+        """Start the recount of these budgets in the background. Returns whether it ended within `seed_wait_s`."""
         if not self.joined:
             return False
         organization_ids = [rule.key.partition("{")[2].partition("}")[0] for rule in rules]
@@ -136,51 +136,51 @@ class Counting:
 
     async def _count(self, organization_id: str, rule: PlannedRule) -> bool:
         try:
-            mine = Round(secrets.token_hex(8), organization_id, rule)
-            if not await self._lead(mine):
+            own = Round(secrets.token_hex(8), organization_id, rule)
+            if not await self._lead(own):
                 return True
             try:
-                return await self._conduct(mine)
+                return await self._conduct(own)
             finally:
                 self._send("HDEL", self._rounds_key, rule.key)
-                self._send("DEL", self._answers_key(mine))
+                self._send("DEL", self._answers_key(own))
         except (*STORE_FAILURES, *FAILURES) as error:
             logger.warning("spending of %s is not counted: %r", rule.name, error)
             return False
 
-    async def _lead(self, mine: Round) -> bool:
-        """Become the one who counts; False when another did it meanwhile. One that does not end is replaced."""
+    async def _lead(self, own: Round) -> bool:
+        """Become the leader; False if another one counted meanwhile. A leader that does not finish is replaced."""
         gives_up_s = time.monotonic() + self._config.seed_patience_s + DRAIN_S
-        encoded, seen = msgspec.json.encode(mine), b""
-        while await self._call("HSETNX", self._rounds_key, mine.planned.key, encoded) != 1:
-            other = await self._call("HGET", self._rounds_key, mine.planned.key)
+        encoded, seen = msgspec.json.encode(own), b""
+        while await self._call("HSETNX", self._rounds_key, own.planned.key, encoded) != 1:
+            other = await self._call("HGET", self._rounds_key, own.planned.key)
             if not other or (seen and other != seen):
                 return False
             seen = other
             if time.monotonic() > gives_up_s:
-                await self._call("HSET", self._rounds_key, mine.planned.key, encoded)
+                await self._call("HSET", self._rounds_key, own.planned.key, encoded)
                 return True
             await asyncio.sleep(LOOK_S)
         return True
 
-    async def _conduct(self, mine: Round) -> bool:
-        rule = mine.planned
-        begun = await self._upkeep("begin", rule, mine.token)
+    async def _conduct(self, own: Round) -> bool:
+        rule = own.planned
+        begun = await self._upkeep("begin", rule, own.token)
         if begun[0] == 0:
             return True
         _, since_ms, month = begun
         if not await self._has_begun(rule, since_ms):
             return False
-        await self._answer([mine])
-        heard = "all" if await self._heard(mine) else "without"
+        await self._answer([own])
+        heard = "all" if await self._heard(own) else "without"
         subject = Subject(rule.level, rule.subject_id, rule.tier)
         for _ in range(SUMS):
-            known, *ids = await self._upkeep("ids", rule, mine.token)
+            known, *ids = await self._upkeep("ids", rule, own.token)
             if not known:
                 return False
             without = [each.decode() for each in ids]
             spent_micro = await self._spending.spent_micro(subject, since_ms, without)
-            done = (await self._upkeep("seed", rule, mine.token, spent_micro, len(without), month))[0]
+            done = (await self._upkeep("seed", rule, own.token, spent_micro, len(without), month))[0]
             if done == 1:
                 self._metrics.seeded.labels(heard).inc()
                 logger.info("spending of %s counted: %d micro in the ledger", rule.name, spent_micro)
@@ -204,18 +204,18 @@ class Counting:
             await asyncio.sleep(max(behind_s, 0.001))
         return True
 
-    async def _heard(self, mine: Round) -> bool:
-        """Wait until all gateways have answered; False when patience ended first."""
+    async def _heard(self, own: Round) -> bool:
+        """Wait until all gateways have answered; False if `seed_patience_s` ended first."""
         deadline_s = time.monotonic() + self._config.seed_patience_s
         while True:
-            answered = {each.decode() for each in await self._call("SMEMBERS", self._answers_key(mine))}
+            answered = {each.decode() for each in await self._call("SMEMBERS", self._answers_key(own))}
             missing = (await self._spending.instances()) - answered
             if not missing:
                 return True
             if time.monotonic() > deadline_s:
                 logger.error(
                     "spending of %s is counted without gateways %s: their journals are not included",
-                    mine.planned.name,
+                    own.planned.name,
                     ", ".join(sorted(missing)),
                 )
                 return False
@@ -239,7 +239,7 @@ class Counting:
             await self._answer(unanswered)
 
     async def _answer(self, rounds: Sequence[Round]) -> None:
-        """Say that nothing of this gateway is missing from either sum."""
+        """Confirm that neither sum lacks a request of this gateway."""
         async with self._answering:
             rounds = [each for each in rounds if each.token not in self._answered]
             if not rounds:

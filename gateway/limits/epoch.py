@@ -1,4 +1,4 @@
-"""One run of one gateway process, as the limiter's store knows it."""
+"""Names one run of one gateway process in the limiter's store."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import msgspec
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """instance: the gateway's name, stable over restarts, and its journal's. run: new with every start."""
+    """One run. instance: the name of the gateway and its journal, stable across restarts. run: new at every start."""
 
     instance: str
     run: str
 
     @property
     def name(self) -> str:
-        """The name that holds reservations."""
+        """The name that owns the run's reservations."""
         return f"{self.instance}.{self.run}"
 
 
@@ -24,5 +24,5 @@ def new_epoch(instance: str) -> Epoch:
 
 
 def organizations_key(prefix: str, instance: str) -> str:
-    """A set of `<epoch> <organization>`: possible open reservations of this instance's runs."""
+    """Key of a set of `<epoch> <organization>`, where this instance's runs may have open reservations."""
     return f"{prefix}:instance:{instance}"

@@ -1,4 +1,4 @@
-"""Rules that limit an organization, a project and a key, each for all tiers or for one."""
+"""Defines the rules that limit an organization, a project and a key, each for all tiers or for one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contracts.errors import PROMPT_CAP
 from contracts.generation import Tier
 
 MAX_PER_MINUTE = 1_000_000_000
-"""Above this the limiter's arithmetic would leave the integers a double holds exactly (see state.lua)."""
+"""Above this, the limiter's arithmetic would exceed the integers that a double represents exactly (see state.lua)."""
 MAX_PER_DAY = 1_000_000_000_000
 MAX_MICRO = 90_000_000_000_000
-"""A hundred times this is still a whole number to a double: percentages of a budget are compared exactly."""
+"""A double represents a hundred times this exactly, so that percentages of a budget are compared exactly."""
 
 PerMinute = Annotated[int, msgspec.Meta(ge=1, le=MAX_PER_MINUTE)]
 PerDay = Annotated[int, msgspec.Meta(ge=1, le=MAX_PER_DAY)]
@@ -70,13 +70,13 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Stable, unique within the organization; ends the key of its counters."""
+        """A stable name, unique within the organization, with which the key of its counters ends."""
         return f"{self.level.value}:{self.subject_id}:{self.tier.value if self.tier else '*'}"
 
 
 class Levels(msgspec.Struct, frozen=True):
-    """All limits of one key's requests. Made by `of`. identity: equal exactly for equal rules, so that results computed
-    from them can be cached under it; empty without limits."""
+    """All limits of one key's requests, created by `of`. identity: equal if and only if the rules are equal, so that it
+    can be the cache key of their results; empty without limits."""
 
     organization_id: str = ""
     rules: tuple[Rule, ...] = ()
@@ -86,7 +86,7 @@ class Levels(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, organization_id: str, rules: Iterable[Rule]) -> Levels:
-        """Rules that limit nothing are left out; the order is organization, project, key, all tiers first."""
+        """Leaves out rules that limit nothing. The order is organization, project, key, with all tiers first."""
         order = list(Level)
         kept = sorted(
             (rule for rule in rules if rule.limits), key=lambda rule: (order.index(rule.level), rule.tier or "")
@@ -101,7 +101,7 @@ class Levels(msgspec.Struct, frozen=True):
         return any(rule.limits.money_micro_per_month is not None for rule in self.rules)
 
     def cap(self, tier: Tier) -> tuple[int, Rule] | None:
-        """The shortest of the tier's bounds of a prompt, in tokens, and its rule; None: none."""
+        """The tier's lowest bound of a prompt, in tokens, and its rule; None without one."""
         found = [
             (rule.limits.max_prompt_tokens, rule)
             for rule in self.for_tier(tier)
@@ -110,5 +110,5 @@ class Levels(msgspec.Struct, frozen=True):
         return min(found, key=lambda each: each[0], default=None)
 
     def for_tier(self, tier: Tier) -> tuple[Rule, ...]:
-        """The rules that a request of this tier is counted in."""
+        """The rules that count a request of this tier."""
         return tuple(rule for rule in self.rules if rule.tier is None or rule.tier is tier)

@@ -1,8 +1,7 @@
 """Reserves an upper bound before a request runs and settles it to the exact usage, across all gateways.
 
-Counting is Valkey's (reserve.lua); this decides what to do around it: which rules a request is counted in, what
-happens when no answer comes, and the heartbeat that keeps a living gateway's reservations. A budget's spending is known
-only after its count (counting.py).
+Valkey counts (reserve.lua). This module decides which rules count a request and what happens without an answer, and
+sends the heartbeat that keeps a gateway's reservations. A budget's spending is known after its count (counting.py).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class Limiter:
-    """One per gateway process."""
+    """The limiter of one gateway process."""
 
     def __init__(
         self,
@@ -61,10 +60,10 @@ class Limiter:
         drain: Callable[[float], Awaitable[bool]],
         currency: str,
     ) -> None:
-        """url: as storage.valkey reads it. instance: the gateway's, stable over restarts. spending: the ledger.
+        """url: see storage.valkey. instance: the gateway's name, stable across restarts. spending: the ledger.
 
-        drain: returns True once everything that this gateway's journal holds by now is in the ledger. currency: of
-        budgets, for refusals. Raises ConfigError for an invalid url.
+        drain: returns True once all present records of this gateway's journal are in the ledger. currency: the currency
+        of budgets, for refusals. Raises ConfigError for an invalid url.
         """
         self._config = config
         self._metrics = metrics
@@ -89,11 +88,11 @@ class Limiter:
         )
         self._local = LocalLimiter(lease_ms, tomb_ms)
         self._local_money: set[str] = set()
-        """Keys of budgets from which something was spent without Valkey."""
+        """Keys of budgets with spending without Valkey."""
         self._plans: dict[Tier, dict[str, Calls | None]] = {tier: {} for tier in Tier}
         self._open = OpenReservations(self._valkey, self._script, self._epoch, config.key_prefix, metrics)
         self._strays: set[str] = set()
-        """Reservations that the last look found open in Valkey and in no gateway."""
+        """Reservations that the last search found open in Valkey, but in no gateway."""
         self._interval_s = config.lease_s / BEATS_PER_LEASE
         self._tasks = (
             BackgroundTask("limits-earlier-runs", self._end_earlier_runs),
@@ -103,14 +102,14 @@ class Limiter:
         self._show_mode(connected=False)
 
     async def start(self) -> None:
-        """Connect. Valkey being away does not stop the start; limited requests then go by `when_unavailable`."""
+        """Connect. A start without Valkey succeeds; limited requests are then treated by `when_unavailable`."""
         await self._valkey.start()
         self._counting.start()
         for task in self._tasks:
             task.start()
 
     async def stop(self) -> None:
-        """Give settlements two seconds to arrive, then close. What is open lapses; its money, when it is reconciled."""
+        """Give settlements two seconds to arrive, then close. Open reservations lapse, their money when reconciled."""
         await self._counting.stop()
         for task in self._tasks:
             await task.stop()
@@ -120,17 +119,17 @@ class Limiter:
             logger.warning("stopped with settlements that did not reach Valkey")
         self._settlements.close()
         await self._crossings.stop()
-        self._valkey.on_change = ignored  # leaving is not losing
+        self._valkey.on_change = ignored  # a stop is no lost connection
         await self._valkey.stop()
         self._settlements.close()  # settlements that ended with the connection
 
     @property
     def connected(self) -> bool:
-        """Valkey counts limits at the moment."""
+        """Whether Valkey counts limits at the moment."""
         return self._valkey.connected
 
     async def wait_connected(self) -> None:
-        """Return once limits are counted in Valkey, money included."""
+        """Return once Valkey counts limits, money included."""
         await self._valkey.wait_ready()
         await self._counting.wait_joined()
 
@@ -139,8 +138,8 @@ class Limiter:
         await self._settlements.drain()
 
     async def reserve(self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost) -> Reservation:
-        """Take one request, its tokens, one slot and its money from every rule, or nothing at all. cost: the request's
-        upper bound, all choices.
+        """Take one request, its tokens, one slot and its money from every rule, or nothing at all. cost: the upper
+        bound of all choices.
 
         An id reserves once, however often it is used. A key without limits costs nothing. Cancelling gives everything
         back. Raises LimitReached or BudgetReached (waiting helps), RequestTooExpensive or InsufficientQuota (it does
@@ -169,11 +168,11 @@ class Limiter:
         return self._refuse_money()
 
     async def settle(self, reservation: Reservation, used: Cost, *, refund_request: bool = False) -> None:
-        """Correct a reservation to what was `used` and free its slot; the rest goes back.
+        """Correct a reservation to the `used` cost, give back the rest and free its slot.
 
-        refund_request: nothing ran, so the request itself is given back too. Settling again changes nothing. Returns
-        when Valkey has it, so that the client's next request finds the slot free at every gateway; without Valkey at
-        once, with retries in the background. Never raises.
+        refund_request: whether to give back the request, too, because nothing ran. Settling again has no effect.
+        Returns once Valkey has the settlement, so that the client's next request finds the slot free at every gateway;
+        without Valkey at once, with retries in the background. Never raises.
         """
         calls = reservation.calls
         if calls is None:
@@ -184,13 +183,13 @@ class Limiter:
         if reservation.local is not None:
             self._local.settle(_now_ms(), reservation.local, reservation.id, requests, used)
             if not self._valkey.connected:
-                return  # Valkey never heard of it
+                return  # Valkey does not know the reservation
             if used.micro:  # nor of this money, unless it was announced since
                 self._doubt([rule.key for rule in calls.plan.money_rules])
         await self._settlements.settle(calls.settle(reservation.id, requests, used), calls.plan)
 
     async def standing(self, organization_id: str, rules: Sequence[Rule]) -> tuple[list[CounterSnapshot], bool]:
-        """The rest of these rules now, and whether all money in it is counted. Raises LimiterUnavailable."""
+        """The present counters of these rules, and whether all of their money is counted. Raises LimiterUnavailable."""
         tagged = prefix_of(self._config.key_prefix, organization_id)
         plan = Plan(organization_id, tagged, tuple(planned(tagged, rule) for rule in rules))
         counted = not plan.money_rules
@@ -203,21 +202,21 @@ class Limiter:
         return counters_of(RateState(plan, decided.left, decided.now_ms)), counted
 
     async def adopted(self, instance: str) -> None:
-        """Like `reconciled`, and the instance's journal is gone: recounts no longer wait for it."""
+        """Like `reconciled`, but recounts also no longer wait for the instance, whose journal has been shipped."""
         await self.reconciled(instance)
         await self.left_empty(instance)
 
     async def left_empty(self, instance: str) -> None:
-        """`instance` writes no more, and all it wrote is in the ledger. Never raises."""
+        """Record that `instance` writes no more, and that all of its records are in the ledger. Never raises."""
         try:
             await self._spending.leave(instance)
         except FAILURES as error:
             logger.warning("counts of budgets still wait for gateway %s: %r", instance, error)
 
     async def reconciled(self, instance: str) -> None:
-        """Every attempt of `instance`'s earlier runs is in the ledger: end their open reservations, and recount.
+        """End the open reservations of `instance`'s earlier runs, whose attempts are all in the ledger, and recount.
 
-        Never raises: the next call retries, and the money counts as spent until then.
+        Never raises. The next call retries, and the money counts as spent until then.
         """
         try:
             ended = await retirement.end_runs(
@@ -229,14 +228,14 @@ class Limiter:
         self._metrics.retired.inc(ended)
 
     def heartbeat(self) -> None:
-        """Keep this run alive in every organization in which it has something open."""
+        """Keep this run alive in every organization in which it has open reservations."""
         now_ms = _now_ms()
         self._local.beat(now_ms, self._epoch.name)
         self._local.sweep(now_ms)
         self._open.beat()
 
     async def _ask(self, calls: Calls, reservation_id: str, cost: Cost) -> Decision | None:
-        """Valkey's decision; None when it gave none in time. Whatever it took without our knowing is given back."""
+        """Valkey's decision; None if it gave none in time. A reservation that it may have made anyway is given back."""
         command = calls.reserve(reservation_id, cost)
         try:
             self._open.note(calls.plan.organization_id)
@@ -262,7 +261,7 @@ class Limiter:
         )
         assert plan is not None
         if plan.too_expensive(cost) is not None:
-            # It fits the whole limit, which comes back with Valkey, but not this instance's share.
+            # It fits the whole limit, which applies again with Valkey, but not this instance's share.
             self._metrics.unavailable.labels("refused").inc()
             raise LimiterUnavailable(
                 "Limits are counted locally at the moment, and this request is larger than the local share. "
@@ -276,20 +275,20 @@ class Limiter:
             self._local_money.update(rule.key for rule in plan.money_rules)
         return reservation
 
-    def _conclude(self, asked: Reservation, plan: Plan, decided: Decision) -> Reservation:
+    def _conclude(self, reservation: Reservation, plan: Plan, decided: Decision) -> Reservation:
         if decided.status is Status.ADMITTED:
             self._metrics.admitted.inc()
-            asked.state = RateState(plan, decided.left, decided.now_ms)
-            self._open.add(asked, plan.organization_id)
-            return asked
+            reservation.state = RateState(plan, decided.left, decided.now_ms)
+            self._open.add(reservation, plan.organization_id)
+            return reservation
         if decided.status is Status.SETTLED:
-            raise InternalError(f"reservation {asked.id} was settled before it was made; use each id once")
+            raise InternalError(f"reservation {reservation.id} was settled before it was made; use each id once")
         rule = plan.rules[decided.rule - 1]
         self._metrics.decisions.labels("refused", rule.level.value, COUNTERS[decided.counter - 1].value).inc()
-        # Tokens that only running requests hold may be back in a moment; a local share is not the budget.
-        if decided.counter - 1 == MONEY and decided.wait_ms > RUNNING_WAIT_MS and asked.local is None:
+        # Money that only running requests hold may be back in a moment, and a local share is not the budget.
+        if decided.counter - 1 == MONEY and decided.wait_ms > RUNNING_WAIT_MS and reservation.local is None:
             self._crossings.refused(plan, decided)
-        raise refused(plan, decided, asked.cost, self._currency)
+        raise refused(plan, decided, reservation.cost, self._currency)
 
     def _refuse_money(self) -> NoReturn:
         self._metrics.unseeded.inc()
@@ -317,8 +316,8 @@ class Limiter:
             return calls
 
     async def _prepare_round(self, rounds: Sequence[Round]) -> None:
-        """Prepare this gateway for a recount of some budgets: its open reservations are counted, and every earlier
-        settlement is in Valkey or given up. Raises ConnectionLost."""
+        """Prepare this gateway for a recount of some budgets: bring every earlier settlement to Valkey or give it up,
+        and count its open reservations. Raises ConnectionLost."""
         await self._settlements.drain()
         self._open.join(rounds)
 
@@ -338,20 +337,20 @@ class Limiter:
         self._settlements.retry()
 
     def _doubt(self, keys: Collection[str]) -> None:
-        """Money was spent from these budgets that Valkey does not know of: have it counted."""
+        """Have these budgets recounted, because Valkey does not know all of their spending."""
         for key in keys:
             try:
                 self._valkey.send(self._script.upkeep("unseed", [key]))
             except ConnectionLost:
-                return  # a recount follows anyway: after a loss of the store, else by the next settlement
+                return  # a recount follows anyway, after a loss of the store or by the next settlement
 
     def _show_mode(self, connected: bool) -> None:
         without = LOCAL if self._config.when_unavailable == "local" else REFUSING
         self._metrics.mode.set(NORMAL if connected else without)
 
     async def _look_for_strays(self) -> None:
-        """A settlement can be lost: dropped after too long, or taken back by a store that restarted from older data.
-        Its reservation is then open in Valkey and in no gateway; seen so twice, it is ended."""
+        """End reservations that two searches find open in Valkey, but in no gateway. Their settlements were lost:
+        dropped after too long, or undone by a store that restarted from older data."""
         try:
             strays = await retirement.open_in(self._valkey, self._config.key_prefix, self._epoch)
             known = self._open.ids()
@@ -367,7 +366,7 @@ class Limiter:
     async def _end_earlier_runs(self) -> None:
         """End earlier runs' reservations once their rows are in the ledger."""
         await self._valkey.wait_ready()
-        while not await self._drain(self._interval_s):  # noqa: ASYNC110  another's state
+        while not await self._drain(self._interval_s):  # noqa: ASYNC110  the ledger's state
             await asyncio.sleep(self._interval_s)
         await self.reconciled(self._epoch.instance)
 

@@ -1,7 +1,7 @@
-"""The scripts' rules over plain dictionaries: the substitute while Valkey is gone.
+"""Applies the scripts' rules to plain dictionaries while Valkey is unreachable.
 
-Pure: the time is an argument. Every sum is taken over the open reservations themselves, where the scripts keep sums.
-`tests/gateway/limits/reference.py` adds the store's recount of money, and compares all of it with the scripts.
+The module is pure: the time is an argument. It sums the open reservations themselves, while the scripts keep sums.
+`tests/gateway/limits/reference.py` adds the store's recount of money, and compares everything with the scripts.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gateway.limits.plan import (
 
 DAYS_KEPT = 3
 LONGEST_LEASE_MS = 300_000
-"""Both as in state.lua."""
+"""Both are the same as in state.lua."""
 RUNNING_WAIT_MS = 1_000
-"""Retry delay for the client when a running request holds the rest: its end is unknown. Same as in reserve.lua."""
+"""Retry delay for the client if a running request, whose end is unknown, holds the rest. Same as in reserve.lua."""
 
 T = TypeVar("T", int, tuple[int, int])
 
@@ -46,7 +46,7 @@ class Held(msgspec.Struct):
 
 class Account(msgspec.Struct):
     """A rule's state. used: units of the four counters per minute, at `stamp_ms`. days, months: spending by day and
-    month, the previous one last. limits: of the newest reserve; empty: not known."""
+    month, the previous one last. limits: of the newest reserve; empty if unknown."""
 
     stamp_ms: int
     day: int
@@ -60,8 +60,7 @@ class Account(msgspec.Struct):
 
 
 class LocalLimiter:
-    """Same verbs, arithmetic and answers as the scripts; what each promises is written there. A new rule's spending is
-    nothing."""
+    """The scripts' verbs, arithmetic and answers; the scripts describe each verb. A new rule has no spending."""
 
     new_account = Account
 
@@ -82,7 +81,7 @@ class LocalLimiter:
         left = [self._left(now_ms, rule, account, epoch) for rule, account in pairs]
 
         def answer(status: Status, rule: int = 0, counter: int = 0, wait_ms: int = 0) -> Decision:
-            return Decision(status, rule, counter, wait_ms, now_ms, tuple(each for seven in left for each in seven))
+            return Decision(status, rule, counter, wait_ms, now_ms, tuple(each for numbers in left for each in numbers))
 
         if reservation_id in self._open:
             return answer(Status.ADMITTED)
@@ -110,7 +109,7 @@ class LocalLimiter:
         return answer(Status.ADMITTED)
 
     def settle(self, now_ms: int, plan: Plan, reservation_id: str, requests: int, used: Cost) -> None:
-        """Correct a reservation to what was `used`; no effect when it is not open."""
+        """Correct a reservation to the `used` cost. No effect if it is not open."""
         self._tombs[reservation_id] = now_ms + self._tomb_ms
         held = self._open.pop(reservation_id, None)
         if held is None:
@@ -129,14 +128,14 @@ class LocalLimiter:
             _charge(account, held, used)
 
     def beat(self, now_ms: int, epoch: str) -> bool:
-        """Keep an epoch alive; False when it is not known."""
+        """Keep an epoch alive; False if it is unknown."""
         if epoch not in self._epochs:
             return False
         self._epochs[epoch] = now_ms + self._lease_ms
         return True
 
     def sweep(self, now_ms: int) -> None:
-        """Forget whatever no longer changes an answer, so that idle keys take no memory."""
+        """Forget state that no longer changes an answer, so that idle keys take no memory."""
         self._tombs = {name: until_ms for name, until_ms in self._tombs.items() if until_ms > now_ms}
         for name, account in list(self._accounts.items()):
             rested = account.stamp_ms + 2 * MINUTE_MS < now_ms and not self._holders.get(name)
@@ -184,7 +183,7 @@ class LocalLimiter:
             0 if limit == NO_LIMIT else max(0, used - elapsed_ms * limit)
             for used, limit in zip(account.used, account.limits[:4], strict=True)
         ]
-        # After a clock was set back, or the limits changed, refusals alone would never keep it.
+        # After a clock was set back, or the limits changed, refusals alone would never store the account.
         if keep or changed or account.stamp_ms > now_ms:
             self._accounts[rule.name] = account
         account.stamp_ms = now_ms
@@ -238,7 +237,7 @@ def _wait_ms(now_ms: int, rule: PlannedRule, account: Account, counter: int, amo
 
 
 def _left_behind(pages: dict[T, int], page: T, spent: int) -> dict[T, int]:
-    """A copy with the page that was the present till now at its end."""
+    """A copy with the page that was the current one until now at its end."""
     return {**{each: value for each, value in pages.items() if each != page}, page: spent}
 
 
@@ -247,6 +246,6 @@ def _newest(pages: dict[T, int]) -> dict[T, int]:
 
 
 def dated(now_ms: int) -> tuple[int, tuple[int, int]]:
-    """The day, since the epoch, and the month of a moment, UTC."""
+    """The day since the epoch and the month of a moment, in UTC."""
     moment = datetime.fromtimestamp(now_ms / 1_000, UTC)
     return now_ms // DAY_MS, (moment.year, moment.month)

@@ -13,7 +13,7 @@ NORMAL, LOCAL, REFUSING = 0, 1, 2
 
 
 class LimitsMetrics:
-    """Registers everything in `registry`."""
+    """Registers all metrics in `registry`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(LoopCounter, registry=registry), partial(Gauge, registry=registry)

@@ -1,4 +1,4 @@
-"""The counters one request passes, as plain data: what the Lua script and its local counterpart both decide over."""
+"""Describes a request's counters as plain data, on which both the Lua script and its local counterpart decide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_LIMIT = -1
 
 
 class Counter(StrEnum):
-    """A counter; its name in errors, metrics and the table's columns. The order is that of the Lua scripts."""
+    """A counter, with its name in errors, metrics and the table's columns. The order is that of the Lua scripts."""
 
     REQUESTS = "requests_per_minute"
     INPUT_TOKENS = "input_tokens_per_minute"
@@ -37,7 +37,7 @@ _limits_in_order = attrgetter(*(counter.value for counter in COUNTERS))
 
 
 class PlannedRule(msgspec.Struct, frozen=True):
-    """One rule in the form that is counted. key: of its state in Valkey. limits: in the order of COUNTERS, NO_LIMIT for
+    """One rule in the form that is counted. key: of its state in Valkey. limits: in COUNTERS' order, NO_LIMIT for
     none."""
 
     level: Level
@@ -49,7 +49,7 @@ class PlannedRule(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything one key's requests of one tier are counted in. prefix: begins every key of the organization."""
+    """All rules that count one key's requests of one tier. prefix: the beginning of every key of the organization."""
 
     organization_id: str
     prefix: str
@@ -61,7 +61,7 @@ class Plan(msgspec.Struct, frozen=True):
         return tuple(rule for rule in self.rules if rule.limits[MONEY] != NO_LIMIT)
 
     def too_expensive(self, cost: Cost) -> tuple[PlannedRule, int] | None:
-        """The rule, and the position of its counter, that this request could never pass; None when there is none."""
+        """The rule that this request could never pass, and the position of its counter; None if there is none."""
         amounts = amounts_of(1, cost)
         for rule in self.rules:
             for position, limit in enumerate(rule.limits):
@@ -76,18 +76,17 @@ class Status(IntEnum):
     ADMITTED = 0
     REFUSED = 1
     SETTLED = 3
-    """The id was settled or undone before: nothing was taken."""
+    """The id was settled or undone before, so nothing was taken."""
     UNSEEDED = 4
-    """A budget's spending is not known (yet): nothing was taken."""
+    """A budget's spending is not known (yet), so nothing was taken."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a reserve decided.
+    """The decision of a reserve.
 
-    rule, counter: numbers from 1 of the refusing rule and counter, or 0. wait_ms: until this request would pass if no
-    other came. now_ms: the store's clock, epoch milliseconds. left: seven numbers for each rule, in the order of
-    COUNTERS: units of 1/60000 for the first four, requests running for the fifth, tokens, micro; 0 where nothing is
-    limited.
+    rule, counter: numbers from 1 of the refusing rule and counter, or 0. wait_ms: time until this request would pass if
+    no other came. now_ms: the store's clock, epoch milliseconds. left: seven numbers for each rule, in the order of
+    COUNTERS: units of 1/60000 for the first four, running requests for the fifth, tokens, micro; 0 without a limit.
     """
 
     status: Status
@@ -99,7 +98,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def used_of(position: int, limit: int, left: int) -> int:
-    """The part of a limit that is used or held by running requests, in its own unit: more than the limit if it was
+    """The part of a limit that is used or held by running requests, in its own unit; more than the limit if it was
     passed or lowered. left: as in `Decision`."""
     if position < CONCURRENCY:
         return limit - left // MINUTE_MS
@@ -107,14 +106,14 @@ def used_of(position: int, limit: int, left: int) -> int:
 
 
 def prefix_of(prefix: str, organization_id: str) -> str:
-    """Begins every key of an organization. The braces are Redis Cluster's: one organization, one node."""
+    """The beginning of every key of an organization. Redis Cluster's braces keep an organization on one node."""
     return f"{prefix}:{{{organization_id}}}:"
 
 
 def plan_of(prefix: str, levels: Levels, tier: Tier, *, share: int = 1, money_percent: int = 100) -> Plan | None:
-    """The plan of one key's requests of one tier; None when nothing limits them.
+    """The plan of one key's requests of one tier; None if nothing limits them.
 
-    share: each limit is divided by it, never below 1, money excepted: of that there is `money_percent` to divide.
+    share: divides each limit, to 1 at least. Of money, `money_percent` is divided, and may become 0.
     """
     rules = [rule for rule in levels.for_tier(tier) if rule.limits.counted]
     if not rules:

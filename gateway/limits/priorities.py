@@ -1,10 +1,9 @@
-"""Determines the class and share of a key's requests: rules for an organization, a project and a key, like `levels`.
+"""Determines the class and share of a key's requests from rules for its organization, its project and itself.
 
-Of a level, the rule of a request's tier goes before that for all tiers, for the class and for the share each by itself.
-The class is the lowest of the levels; an organization without a rule is standard, and a project or key without a rule
-lowers nothing. So the deployment's operator caps an organization, and its administrators decide which of its keys
-yield. Shares are separate: an organization's is among organizations, a project's among the projects of its
-organization.
+Within a level, the rule for a request's tier overrides the rule for all tiers, separately for class and share. The
+class is the lowest of the levels; an organization without a rule is standard, and a project or key without a rule
+lowers nothing. So the deployment's operator caps an organization, and the organization's administrators decide which of
+its keys yield. Shares are separate: organizations share among each other, and so do the projects of an organization.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ class Priority(msgspec.Struct, frozen=True):
 
     service_class: ServiceClass = ServiceClass.STANDARD
     share: int = USUAL_SHARE
-    """The organization's, among organizations."""
+    """The organization's share among organizations."""
     project_share: int = USUAL_SHARE
     """The project's share among its organization's projects."""
 
 
 class Priorities(msgspec.Struct, frozen=True):
-    """Priorities of a key's requests, by tier. Made by `of`."""
+    """Priorities of a key's requests by tier, created by `of`."""
 
     autocomplete: Priority = Priority()
     chat: Priority = Priority()
 
     @classmethod
     def of(cls, rules: Iterable[PriorityRule]) -> Priorities:
-        """rules: those of a key, its project and its organization; at most one for each level and tier."""
+        """rules: the rules of a key, its project and its organization, at most one for each level and tier."""
         found = list(rules)
         if not found:
             return _USUAL
@@ -66,7 +65,7 @@ _USUAL = Priorities()
 
 
 def resolved(rules: Iterable[PriorityRule], tier: Tier) -> Priority:
-    """The rule at the top of this file, for one tier."""
+    """Apply the rules to one tier, as the module describes."""
     classes, shares = {Level.ORGANIZATION: ServiceClass.STANDARD}, {}
     # rules of the tier last: they override rules for all tiers
     for rule in sorted(rules, key=lambda rule: rule.tier is not None):

@@ -1,5 +1,5 @@
-"""Classes and shares in PostgreSQL, as they are read with a key. Administrators write them
-(control/tenants/priority_store.py), and gateways hear of each change."""
+"""Reads classes and shares from PostgreSQL, together with a key. Administrators write them
+(control/tenants/priority_store.py), and gateways are notified of each change."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ async def priorities_of_all(connection: Connection, subjects: Sequence[Subject])
 
 def rule_of(row: asyncpg.Record) -> PriorityRule:
     """A row of `gateway.priorities`."""
-    tier, named = row["tier"], row["service_class"]
+    tier, service_class = row["tier"], row["service_class"]
     return PriorityRule(
         Level(row["level"]),
         str(row["subject_id"]),
         Tier(tier) if tier else None,
-        ServiceClass(named) if named else None,
+        ServiceClass(service_class) if service_class else None,
         row["share"],
     )

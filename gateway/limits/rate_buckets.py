@@ -1,5 +1,5 @@
-"""Rates in one process's memory, for requests that are limited but not metered: a generic cell rate algorithm. Pure
-except for the given clock."""
+"""Limits rates in one process's memory with a generic cell rate algorithm, for requests that are limited but not
+metered. Pure except for the clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable
 
 MAX_KEPT = 10_000
-"""Limit of remembered buckets; beyond it full ones are forgotten, which changes no result."""
+"""Limit of remembered buckets; beyond it, full ones are forgotten, which changes no result."""
 
 
 class RateBuckets:
@@ -19,13 +19,13 @@ class RateBuckets:
         self._burst = burst
         self._clock = clock
         self._full_at_s: dict[Hashable, float] = {}
-        """By name: the time at which the bucket is full again if no event comes."""
+        """Time at which each bucket is full again if no event comes, by name."""
 
     def __len__(self) -> int:
         return len(self._full_at_s)
 
     def wait_s(self, name: Hashable, amount: float = 1.0) -> float:
-        """Seconds until this amount more fits; 0: it fits now."""
+        """Seconds until this amount fits; 0 if it fits now."""
         full_at_s = self._full_at_s.get(name)
         if full_at_s is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""The counters' state after one decision. Pure."""
+"""Describes the counters' state after one decision. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gateway.wire.rate_state import CounterState
 
 
 class RateState(msgspec.Struct, frozen=True):
-    """plan, left, now_ms: of the decision, as in `Decision`."""
+    """The state after a decision. plan, left, now_ms: see `Decision`."""
 
     plan: Plan
     left: tuple[int, ...]
     now_ms: int
 
     def counter(self, name: str) -> CounterState | None:
-        """The strictest of the rules that limit this counter per minute: the one with the least left; None: no rule."""
+        """The counter's state by the strictest rule per minute, which has the least left; None without a rule."""
         position = PER_MINUTE[name]
         strictest: tuple[int, int] | None = None
         for number, rule in enumerate(self.plan.rules):

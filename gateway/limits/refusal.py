@@ -1,4 +1,4 @@
-"""The errors a limit answers with: which rule, which counter, how much is left and when it frees."""
+"""Creates the errors of limits: which rule, which counter, how much is left and when more is free."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ AN_HOUR_MS = 3_600_000
 
 
 class CounterReached(LimitError):
-    """A counter refused. state: all counters, for headers and the request's record. concurrency_short: number of
-    running requests that must end for this one to pass; 0: their end alone would not suffice."""
+    """A counter refused the request. state: all counters, for headers and the request's record. concurrency_short:
+    number of running requests that must end for this one to pass; 0 if their end alone would not suffice."""
 
     limit: LimitDetail
 
@@ -59,17 +59,17 @@ class BudgetReached(CounterReached, InsufficientQuota):
 
 
 def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> CounterReached:
-    """The error for a decision that refused. currency: of budgets."""
+    """The error for a decision that refused. currency: the currency of budgets."""
     rule, position = plan.rules[decided.rule - 1], decided.counter - 1
     amount = amounts_of(1, cost)[position]
-    whose, limit, wait_ms = _whose(rule), rule.limits[position], decided.wait_ms
+    owner, limit, wait_ms = _whose(rule), rule.limits[position], decided.wait_ms
     used = used_of(position, limit, decided.left[len(COUNTERS) * (decided.rule - 1) + position])
     left = max(0, limit - used)
     detail = _detail(rule, COUNTERS[position].value, limit, left, amount, wait_ms, decided.now_ms)
     state = RateState(plan, decided.left, decided.now_ms)
     if position == CONCURRENCY:
         ended = "one has" if used <= limit else f"{used - limit + 1} have"
-        message = f"{used} requests {whose} are running, its limit is {limit}. Try again when {ended} ended."
+        message = f"{used} requests {owner} are running, its limit is {limit}. Try again when {ended} ended."
         return LimitReached(message, detail, wait_ms, state, _concurrency_short(plan, decided, cost))
     again = f"Try again {_when(wait_ms, decided.now_ms)}."
     if position == MONEY:
@@ -80,21 +80,21 @@ def refused(plan: Plan, decided: Decision, cost: Cost, currency: str) -> Counter
         if used > limit:
             stands = f"{whole}, and {_amount(position, used, currency)} is spent or reserved for running requests"
         message = (
-            f"Budget {whose} reached: {stands}; this one may cost up to "
+            f"Budget {owner} reached: {stands}; this one may cost up to "
             f"{_amount(position, amount, currency)} (prompt and largest possible output). {again}"
         )
         return BudgetReached(message, detail, wait_ms, state)
     needs = "needs 1" if position == 0 else f"may use up to {amount}"
     stands = f"of which {left} are left" if used <= limit else f"and {used} are used or reserved by running requests"
-    message = f"Limit {whose} reached: {limit} {_UNITS[position]}, {stands}; this request {needs}. {again}"
+    message = f"Limit {owner} reached: {limit} {_UNITS[position]}, {stands}; this request {needs}. {again}"
     return LimitReached(message, detail, wait_ms, state)
 
 
 def too_expensive(
     rule: PlannedRule, position: int, cost: Cost, currency: str
 ) -> RequestTooExpensive | InsufficientQuota:
-    """The error for a request that is larger than the whole limit; InsufficientQuota where the limit is a budget of
-    nothing, which no smaller request would pass. currency: of budgets."""
+    """The error for a request that is larger than the whole limit; InsufficientQuota if the limit is a budget of 0,
+    which no smaller request would pass. currency: the currency of budgets."""
     amount, limit = amounts_of(1, cost)[position], rule.limits[position]
     detail = _detail(rule, COUNTERS[position].value, limit, None, amount, None, None)
     if position == MONEY and limit == 0:
@@ -104,10 +104,10 @@ def too_expensive(
         )
         no_budget.limit = detail
         return no_budget
-    most, whole = _amount(position, amount, currency), _amount(position, limit, currency)
-    does, what = ("cost", "budget") if position == MONEY else ("use", "limit")
+    needed, whole = _amount(position, amount, currency), _amount(position, limit, currency)
+    verb, noun = ("cost", "budget") if position == MONEY else ("use", "limit")
     error = RequestTooExpensive(
-        f"This request may {does} up to {most} (prompt and largest possible output), more than the {what} of {whole} "
+        f"This request may {verb} up to {needed} (prompt and largest possible output), more than the {noun} of {whole} "
         f"{_UNITS[position]} {_whose(rule)}. Lower max_tokens or shorten the prompt."
     )
     error.limit = detail
@@ -126,8 +126,8 @@ def prompt_too_long(rule: Rule, limit: int, prompt_tokens: int, *, exact: bool) 
 
 
 def _concurrency_short(plan: Plan, decided: Decision, cost: Cost) -> int:
-    """How many running requests exceed the limit; 0 when a counter other than those of running requests has too little
-    left. Tokens and money held by running requests do not count as free: how much of it comes back is unknown."""
+    """How many running requests must end; 0 if a counter other than those of running requests has too little left.
+    Tokens and money of running requests do not count as free, because it is unknown how much comes back."""
     short, amounts = 0, amounts_of(1, cost)
     for number, rule in enumerate(plan.rules):
         for position, limit in enumerate(rule.limits):
@@ -135,7 +135,7 @@ def _concurrency_short(plan: Plan, decided: Decision, cost: Cost) -> int:
             if limit == NO_LIMIT:
                 continue
             if position == CONCURRENCY:
-                short = max(short, left + 1 - limit)  # of this one it is how many run
+                short = max(short, left + 1 - limit)  # here, `left` is the number of running requests
             elif amounts[position] * (MINUTE_MS if position < CONCURRENCY else 1) > max(0, left):
                 return 0
     return short
@@ -174,12 +174,12 @@ def _whose(rule: PlannedRule | Rule) -> str:
 
 
 def _when(wait_ms: int, now_ms: int) -> str:
-    """The wait, for one within the hour; else the moment."""
+    """The wait if it is less than an hour; else the moment."""
     return f"in {go_duration(wait_ms)}" if wait_ms < AN_HOUR_MS else f"after {rfc3339(now_ms + wait_ms)}"
 
 
 def _amount(position: int, amount: int, currency: str) -> str:
-    """A count as people read it; money in whole units of the currency."""
+    """A readable amount, with money in whole units of the currency."""
     if position != MONEY:
         return str(amount)
     return f"{amount / 1_000_000:.6f}".rstrip("0").rstrip(".") + f" {currency}"

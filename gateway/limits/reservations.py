@@ -1,7 +1,7 @@
-"""This gateway's unsettled reservations, and their announcement to Valkey.
+"""Holds this gateway's unsettled reservations, and announces them to Valkey.
 
-Valkey forgets an epoch that sends no heartbeat, and everything when it is lost: open reservations are then announced to
-it again.
+Valkey forgets an epoch that sends no heartbeat, and everything if it loses its data. Open reservations are then
+announced again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from storage.valkey import ConnectionLost, Valkey, forgotten
 from storage.valkey_command import pack
 
 FRESH_S = 5.0
-"""How long requests may still arrive under limits without a new budget: a change takes this long to spread."""
+"""How long requests may still arrive under limits without a new budget, because a change takes this long to spread."""
 
 logger = logging.getLogger(__name__)
 
 
 class Reservation(msgspec.Struct):
-    """Leave to run one request of up to `cost`. state: for the response's headers; None when nothing limits it.
+    """Permission to run one request of up to `cost`. state: for the response's headers; None if nothing limits it.
 
-    calls: how it is counted in Valkey. local: the plan it was counted in without Valkey.
+    calls: its calls to Valkey. local: the plan that counted it without Valkey.
     """
 
     id: str
@@ -64,14 +64,14 @@ class OpenReservations:
         self._key_prefix = key_prefix
         self._metrics = metrics
         self._open: dict[str, dict[str, Reservation]] = {}
-        """Organization to reservation id to itself, oldest first."""
+        """Reservations by organization and id, oldest first."""
         self._monotonic = monotonic
         self.unlimited: dict[str, Reservation] = {}
-        """By id: reservations without limits, unknown to Valkey unless a budget is created while they run."""
+        """Reservations without limits by id; unknown to Valkey unless a budget is created while they run."""
         self.fresh: dict[str, list[tuple[float, Round]]] = {}
-        """By organization: recently counted budgets, each with the end of its `FRESH_S`."""
+        """Recently counted budgets by organization, each with the end of its `FRESH_S`."""
         self._noted: set[str] = set()
-        """Organizations that Valkey knows this run may have something open in."""
+        """Organizations in which this run may have open reservations, as Valkey knows."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -94,7 +94,7 @@ class OpenReservations:
                     self._join(reservation, each)
 
     def remove(self, reservation: Reservation) -> None:
-        """Forget a reservation. Removing it again changes nothing."""
+        """Remove a reservation. Idempotent."""
         organization_id = reservation.caller.organization_id
         siblings = self._open.get(organization_id)
         if siblings is not None:
@@ -103,12 +103,12 @@ class OpenReservations:
                 del self._open[organization_id]
 
     def note(self, organization_id: str) -> None:
-        """Record, before the first reservation, where a later run must look for this run's. Raises ConnectionLost."""
+        """Record, before the first reservation, where a later run must search. Raises ConnectionLost."""
         if organization_id not in self._noted:
             self._note(organization_id)
 
     def beat(self) -> None:
-        """Keep this run alive in every organization in which it has something open."""
+        """Keep this run alive in every organization in which it has open reservations."""
         self._metrics.open.set(len(self))
         for organization_id in list(self._open):
             key = f"{self._key_prefix}:{{{organization_id}}}:epochs"
@@ -119,8 +119,7 @@ class OpenReservations:
                 return  # two more beats fit into the lease
 
     def reconnected(self, restarted: bool) -> None:
-        """Announce reservations unknown to Valkey: those taken without it, and all of them if the server is another
-        run."""
+        """Announce the reservations that Valkey does not know: those made without it, or all after its restart."""
         self._noted.clear()
         for organization_id, siblings in self._open.items():
             if restarted or any(reservation.local is not None for reservation in siblings.values()):

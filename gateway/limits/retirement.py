@@ -1,4 +1,4 @@
-"""Ends reservations that no gateway has any more, once everything that was written about them is in the ledger."""
+"""Ends reservations that no gateway has any more, once all of their journal records are in the ledger."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _decode = msgspec.msgpack.Decoder(Record).decode
 
 
 async def end_runs(valkey: Valkey, script: Script, prefix: str, instance: str, living: str) -> int:
-    """End every reservation of `instance` but those of the epoch `living`; how many. Raises Valkey's errors.
+    """End every reservation of `instance` except those of the epoch `living`. Returns their number. Raises Valkey's
+    errors.
 
-    All rows of those runs must be in the ledger: the budgets concerned are recounted from it.
+    All rows of those runs must be in the ledger, from which their budgets are recounted.
     """
     ended = 0
     key = organizations_key(prefix, instance)
@@ -63,7 +64,7 @@ async def open_in(valkey: Valkey, prefix: str, epoch: Epoch) -> dict[str, Stray]
 
 
 async def end(valkey: Valkey, script: Script, strays: Sequence[Stray]) -> None:
-    """End these. Raises what Valkey raises."""
+    """End these reservations. Raises Valkey's errors."""
     for each in strays:
         keys = [each.tagged + "epochs", each.tagged + "open", *(each.tagged + rule for rule in each.rules)]
         keys.append(f"{each.tagged}tomb:{each.id}")
@@ -71,7 +72,7 @@ async def end(valkey: Valkey, script: Script, strays: Sequence[Stray]) -> None:
 
 
 async def _places(valkey: Valkey, key: str) -> AsyncIterator[tuple[bytes, str, str]]:
-    """Where runs of an instance may have open reservations: member of its set, epoch, the organization's prefix."""
+    """Places where runs of an instance may have open reservations: member of its set, epoch, organization's prefix."""
     prefix = key.rpartition(":instance:")[0]
     for member in await valkey.call(pack(("SMEMBERS", key))):
         epoch, _, organization_id = member.decode().partition(" ")

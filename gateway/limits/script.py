@@ -1,4 +1,4 @@
-"""The Lua scripts as bytes on the wire: packs their calls, reads their answers. No I/O."""
+"""Packs calls of the Lua scripts into bytes on the wire, and reads their answers. No I/O."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Script:
         self.met("")
 
     def met(self, incarnation: str) -> None:
-        """From now on calls go to this run of a server."""
+        """Direct later calls to this run of a server."""
         self.incarnation = incarnation
         self.last_word = _words(incarnation)
 
@@ -62,8 +62,7 @@ class Script:
 
 
 class Calls:
-    """Packs the calls of one plan. The constant part is packed once: it is most of the bytes, and packing it for each
-    call was most of the call's cost."""
+    """Packs the calls of one plan. The constant part, most of the bytes and of a call's cost, is packed once."""
 
     def __init__(self, script: Script, plan: Plan) -> None:
         self.plan = plan
@@ -100,7 +99,7 @@ class Calls:
         return self._one(self._reserve, reservation_id.encode(), 1, cost)
 
     def settle(self, reservation_id: str, requests: int, used: Cost) -> bytes:
-        """The packed call; its reply begins with 1 when it changed something."""
+        """The packed call; its reply begins with 1 if it changed something."""
         return self._one(self._settle, reservation_id.encode(), requests, used)
 
     def look(self) -> bytes:
@@ -132,5 +131,5 @@ def _sha(text: str) -> str:
 
 
 def _words(*words: str | int) -> bytes:
-    """Words as they stand inside a packed command."""
+    """Words in the form that they have inside a packed command."""
     return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in [str(each).encode() for each in words]])

@@ -1,6 +1,6 @@
-"""Settlements on their way to Valkey: sent at once, retried after a failure, never delaying a request.
+"""Sends settlements to Valkey at once, and retries them after a failure without delaying a request.
 
-Trying again is safe because settling an id twice is.
+A retry is safe because settling an id twice has no effect.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ RETRY_BATCH = 500
 
 
 class Settlements:
-    """capacity: delayed settlements kept. lifetime_s: how long each.
-    on_reply: called with the reply to each settlement that Valkey has carried out, and its plan.
-    """
+    """capacity: limit of delayed settlements. lifetime_s: how long each is kept. on_reply: called with the reply to
+    each settlement that Valkey has carried out, and its plan."""
 
     def __init__(
         self,
@@ -49,21 +48,21 @@ class Settlements:
         self._send(command, plan, asyncio.get_running_loop().time() + self._lifetime_s)
 
     async def settle(self, command: bytes, plan: Plan) -> None:
-        """Settle, and return once Valkey has answered or the settlement was put off for later. Never raises.
+        """Settle, and return once Valkey has answered or the settlement was delayed. Never raises.
 
-        Cancelling the wait takes nothing back.
+        Cancelling the wait does not undo the settlement.
         """
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle.clear()
-        self._send(command, plan, asyncio.get_running_loop().time() + self._lifetime_s, told)
-        await told
+        self._send(command, plan, asyncio.get_running_loop().time() + self._lifetime_s, finished)
+        await finished
 
     async def drain(self) -> None:
         """Return once every settlement posted so far has been answered or given up."""
         await self._idle.wait()
 
     def retry(self) -> None:
-        """Send delayed settlements again, if there is a connection; called when there is one again, and by a timer."""
+        """Send delayed settlements again, if connected. Called on a reconnection and by a timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -85,30 +84,30 @@ class Settlements:
         self._delayed.clear()
         self._metrics.delayed.set(0)
 
-    def _send(self, command: bytes, plan: Plan, until_s: float, told: asyncio.Future[None] | None = None) -> None:
+    def _send(self, command: bytes, plan: Plan, until_s: float, finished: asyncio.Future[None] | None = None) -> None:
         try:
-            self._valkey.send(command, partial(self._answered, command, plan, until_s, told))
+            self._valkey.send(command, partial(self._answered, command, plan, until_s, finished))
             self._in_flight += 1
         except ConnectionLost:
             self._delay(command, plan, until_s)
-            _tell(told)
+            _tell(finished)
 
     def _answered(
-        self, command: bytes, plan: Plan, until_s: float, told: asyncio.Future[None] | None, reply: object
+        self, command: bytes, plan: Plan, until_s: float, finished: asyncio.Future[None] | None, reply: object
     ) -> None:
         self._in_flight -= 1
         if isinstance(reply, Exception):
             if forgotten(reply):
                 try:
                     self._valkey.load_scripts()
-                    self._send(command, plan, until_s, told)
+                    self._send(command, plan, until_s, finished)
                     return
                 except ConnectionLost:
                     pass
             self._delay(command, plan, until_s)
         elif len(reply) > 1:  # type: ignore[arg-type]
             self._on_reply(reply, plan)  # type: ignore[arg-type]
-        _tell(told)
+        _tell(finished)
         if not self._in_flight:
             self._after()
 
@@ -129,6 +128,6 @@ class Settlements:
             self._idle.set()
 
 
-def _tell(told: asyncio.Future[None] | None) -> None:
-    if told is not None and not told.done():
-        told.set_result(None)
+def _tell(finished: asyncio.Future[None] | None) -> None:
+    if finished is not None and not finished.done():
+        finished.set_result(None)

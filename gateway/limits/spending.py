@@ -1,4 +1,4 @@
-"""Limits' data in PostgreSQL: the ledger's sums, the gateways whose journals count, and reported thresholds."""
+"""Stores limits' data in PostgreSQL: the ledger's sums, the gateways whose journals count, and crossed thresholds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.limits.levels import Level
 from storage.engine import borrow
 
 _COLUMNS = {Level.ORGANIZATION: "organization_id", Level.PROJECT: "project_id", Level.KEY: "key_id"}
-# The ids bound the partitions; the two that hold ids without a time are always looked at.
+# The ids bound the partitions; the two with ids without a time are always searched.
 _SPENT = """
 SELECT coalesce(sum(amount_micro), 0)::bigint
   FROM gateway.usage_events
@@ -47,8 +47,8 @@ class Subject(msgspec.Struct, frozen=True):
 class Crossing(msgspec.Struct, frozen=True):
     """A budget of which `percent` is spent. month: `2026-11`.
 
-    refused: the rest might not have paid for a request, so it was refused; `spent_micro` then includes the possible
-    cost of running requests.
+    refused: whether a request was refused because the rest might not have paid for it; `spent_micro` then includes the
+    possible cost of running requests.
     """
 
     organization_id: str
@@ -63,21 +63,20 @@ class Crossing(msgspec.Struct, frozen=True):
 
 
 TIMEOUT_S = 30.0
-"""For one statement."""
+"""Limit for one statement."""
 CrossingSink: TypeAlias = "Callable[[asyncpg.Connection[Any], Crossing], Awaitable[None]]"
-"""Passes a threshold on inside the transaction that records it; the webhook outbox is one. Raises when it could not:
-the crossing is then reported again."""
+"""Reports a crossing in the transaction that records it, like the webhook outbox. If it raises, it is called again."""
 
 
 class Spending(Protocol):
     """Data source of limits; `LedgerSpending` is the real one. Raises asyncpg's errors."""
 
     async def now_ms(self) -> int:
-        """The ledger's own clock, epoch."""
+        """The ledger's own clock, in epoch milliseconds."""
         ...
 
     async def spent_micro(self, subject: Subject, since_ms: int, without: Collection[str]) -> int:
-        """Billed to the subject for requests since `since_ms` (epoch), those in `without` left out."""
+        """Money billed to the subject for requests since `since_ms` (epoch), except those in `without`."""
         ...
 
     async def join(self, instance: str, epoch: str) -> None:
@@ -98,7 +97,7 @@ class Spending(Protocol):
 
 
 class LedgerSpending:
-    """On an asyncpg pool. on_crossing: see CrossingSink; None: crossings are only recorded."""
+    """`Spending` on an asyncpg pool. on_crossing: see CrossingSink; None if crossings are only recorded."""
 
     def __init__(self, pool: asyncpg.Pool[Any], on_crossing: CrossingSink | None = None) -> None:
         self._pool = pool

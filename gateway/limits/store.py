@@ -1,5 +1,5 @@
-"""Rules in PostgreSQL, as they are read with a key. Administrators write them (control/tenants/limit_store.py), and
-gateways hear of each change."""
+"""Reads rules from PostgreSQL, together with a key. Administrators write them (control/tenants/limit_store.py), and
+gateways are notified of each change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RuleT = TypeVar("RuleT")
 
 
 async def levels_of_all(connection: Connection, subjects: Sequence[Subject]) -> list[Levels]:
-    """Limits of many keys. In the order of the subjects."""
+    """Limits of many keys, in the order of the subjects."""
     found = await rules_of_all(connection, "limits", subjects, rule_of)
     return [Levels.of(str(ids[0]), rules) for ids, rules in zip(subjects, found, strict=True)]
 

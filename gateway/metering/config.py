@@ -10,7 +10,7 @@ from contracts.fixed import Fixed
 
 
 class MeteringConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Defaults suit one machine and production alike; only `segment_bytes` is worth a thought on small disks."""
+    """The defaults suit one machine and production alike."""
 
     segment_bytes: Fixed[Annotated[int, msgspec.Meta(ge=4_096, le=4_294_967_296)]] = 67_108_864
     """Size at which the journal starts its next file. A file is deleted once all it holds is in the ledger."""

@@ -1,4 +1,4 @@
-"""Metrics of the journal and the ledger. `docs/reference/metrics.md` lists every name."""
+"""Defines the metrics of the journal and the ledger. `docs/reference/metrics.md` lists every name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Unshown:
 
 
 class MeteringMetrics:
-    """Made once per process on the registry it is given."""
+    """Created once per process, on the given registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = functools.partial(Counter, registry=registry)
@@ -33,7 +33,7 @@ class MeteringMetrics:
         self.journal_failures = counter(
             "slipstream_journal_failures", "Disk errors of the journal (write, fdatasync, a new segment)."
         )
-        self.journal_commit_s = LoopHistogram(  # the committer's thread alone adds to it
+        self.journal_commit_s = LoopHistogram(  # only the committer adds to it
             "slipstream_journal_commit_seconds",
             "Time of one group commit: write and fdatasync.",
             (),

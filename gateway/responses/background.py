@@ -1,7 +1,7 @@
-"""Responses in the background: queued here as rows, and run by the worker (`control/responses/`).
+"""Queues background responses as rows, which the worker runs (`control/responses/`).
 
-A row of `background_responses` exists while its response has not finished: cancelling or deleting the response deletes
-the row, and the worker that has its lease stops.
+A row of `background_responses` exists until its response has finished. Cancelling or deleting the response deletes the
+row, and the worker that has its lease stops.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import asyncpg
 
 ASKED = 3
-"""Most attempts to learn how a response ended."""
+"""Limit of attempts to find out how a response ended."""
 MAX_UNFINISHED = 100
-"""Responses of an organization that have not finished, like its batches."""
+"""Limit of an organization's unfinished responses, like that of its batches."""
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('background responses of ' || $1, 0))"
 COUNT = "SELECT count(*) FROM gateway.background_responses WHERE organization_id = $1"
 QUEUE = """
@@ -33,7 +33,7 @@ INSERT INTO gateway.background_responses (organization_id, id, key_id, conversat
 VALUES ($1, $3, $8, $9, $10, $11) ON CONFLICT (conversation_id) DO NOTHING RETURNING id
 """
 FIRST_EVENTS = ("response.created", "response.queued")
-"""Of a stream, sent before a run."""
+"""Events of a stream that are sent before a run."""
 KEEP_FIRST = "INSERT INTO gateway.response_events (response_id, first, next, events) VALUES ($1, 0, $2, $3)"
 IN_CONVERSATION = """
 SELECT work.id FROM gateway.background_responses AS work JOIN gateway.responses AS response USING (id)
@@ -51,8 +51,7 @@ UPDATE gateway.responses SET status = 'cancelled', response = $2, size_bytes = l
 
 
 class Queued(NamedTuple):
-    """A response that the worker is to generate. request: its JSON. events: the first of its stream; empty: it is not
-    streamed."""
+    """A response for the worker to generate. request: its JSON. events: the first of its stream; empty without one."""
 
     response_id: str
     previous_id: str | None
@@ -63,13 +62,13 @@ class Queued(NamedTuple):
 
 
 class BackgroundResponses:
-    """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
+    """The queue of one gateway process. Every method raises ResponsesUnavailable if the database is unreachable."""
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
 
     async def queue(self, caller: Caller, queued: Queued) -> None:
-        """Store it durably, as queued. Raises RateLimited, and Conflict for a conversation that waits for another."""
+        """Store a response durably, as queued. Raises RateLimited, and Conflict if its conversation is busy."""
         size_bytes = sum(map(len, queued.stored)) + len(queued.request)
         async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(LOCK, caller.organization_id)
@@ -79,25 +78,25 @@ class BackgroundResponses:
                     "Wait until one finishes, or cancel one.",
                     retry_after_s=5.0,
                 )
-            place = *owner_of(caller), queued.response_id, queued.previous_id, *queued.stored, size_bytes
+            response = *owner_of(caller), queued.response_id, queued.previous_id, *queued.stored, size_bytes
             first_event = len(FIRST_EVENTS) if queued.events else None
-            asked = caller.key_id, queued.conversation_id, queued.request, first_event
-            if await connection.fetchval(QUEUE, *place, *asked) is None:
+            work = caller.key_id, queued.conversation_id, queued.request, first_event
+            if await connection.fetchval(QUEUE, *response, *work) is None:
                 raise _conversation_waits(None)
             if queued.events:
                 await connection.execute(KEEP_FIRST, queued.response_id, first_event, queued.events)
             await connection.execute(MAKE_ROOM, caller.organization_id)
 
     async def require_finished(self, caller: Caller, conversation_id: str, response_id: str) -> None:
-        """Raise Conflict for a conversation with a response in the background, other than this one."""
+        """Raise Conflict for a conversation with a background response other than this one."""
         async with self._pool.reached(caller.organization_id) as connection:
             found = await connection.fetchval(IN_CONVERSATION, *owner_of(caller), conversation_id, response_id)
         if found is not None:
             raise _conversation_waits(found)
 
     async def was_ended(self, caller: Caller, response_id: str) -> bool:
-        """Whether a client cancelled or deleted it. False while the database is away. Asked in a turn that no
-        organization's requests can hold up."""
+        """Whether a client cancelled or deleted it; False if the database is unreachable. The query has a turn that no
+        organization's requests can delay."""
         for _ in range(ASKED):
             try:
                 async with self._pool.reached("") as connection:
@@ -107,8 +106,7 @@ class BackgroundResponses:
         return False
 
     async def cancel(self, caller: Caller, response_id: str, cancelled: Callable[[bytes], bytes]) -> bytes:
-        """The JSON of the response, which runs no more; one that has finished is left as it is. cancelled: returns it
-        as cancelled. Raises NotFound."""
+        """Cancel a response unless it has finished. Returns its JSON, which `cancelled` changes. Raises NotFound."""
         async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             row = await connection.fetchrow(HOLD, *owner_of(caller), response_id)
             if row is None:
@@ -128,8 +126,7 @@ async def ended_by_client(connection: asyncpg.Connection[Any], caller: Caller, r
 
 
 def require_tenants(key: KeyRecord) -> None:
-    """Raise InvalidField for a line of a batch, and ScopeMissing for a key of the deployment's own work: neither has
-    responses in the background."""
+    """Raise InvalidField for a batch's line, and ScopeMissing for the deployment's own key: neither may be queued."""
     if key.line:
         raise InvalidField("'background' is not allowed in a batch line. Remove it.", param="background")
     if key.purpose is not None:
@@ -139,7 +136,7 @@ def require_tenants(key: KeyRecord) -> None:
 
 
 def _conversation_waits(response_id: str | None) -> Conflict:
-    """response_id: of the unfinished response, if it is known."""
+    """response_id: the unfinished response's, if it is known."""
     if response_id is None:
         message = (
             "Another background response of this conversation has not finished. Wait until it finishes, or cancel it."

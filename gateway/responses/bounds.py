@@ -1,22 +1,21 @@
-"""Bounds and statuses of stored responses and conversations, and the statement that keeps an organization within
-them."""
+"""Defines bounds and statuses of stored responses and conversations, and the statement that enforces the bounds."""
 
 from __future__ import annotations
 
 MAX_BYTES = 1024 * 1024 * 1024
-"""Bytes of one organization's responses, and of its conversations."""
+"""Limit of one organization's responses, and of its conversations."""
 MAX_HISTORY_BYTES = 16 * 1024 * 1024
-"""Bytes before a request that continues them."""
+"""Limit of the history that a request continues."""
 
 UNFINISHED = ("queued", "in_progress")
-"""Statuses of a response in the background that the worker has still to finish."""
+"""Statuses of a background response that the worker has not finished."""
 
 
 def make_room(table: str, newest_by: str, most_rows: int, spared: str = "false") -> str:
-    """SQL that deletes an organization's oldest rows above the bounds. newest_by: the column of their order. spared:
-    SQL; true of rows that stay. $1: the organization's id.
+    """SQL that deletes an organization's oldest rows above the bounds. newest_by: the column of their order. spared: an
+    SQL condition of rows that stay. $1: the organization's id.
 
-    SKIP LOCKED: two writers that make room at once must not wait for each other.
+    SKIP LOCKED keeps two writers that make room at once from waiting for each other.
     """
     return f"""
 DELETE FROM {table} WHERE id = ANY(ARRAY(

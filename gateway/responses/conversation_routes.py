@@ -1,4 +1,4 @@
-"""Routes of conversations and their items."""
+"""Serves the routes of conversations and their items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONVERSATION_PATH = f"{CONVERSATIONS_PATH}/{{conversation_id}}"
 ITEMS_PATH = f"{CONVERSATION_PATH}/items"
 ITEM_PATH = f"{ITEMS_PATH}/{{item_id}}"
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""Limit of one request's items."""
+"""Limit of one request's body."""
 _NEW, _ITEMS = RequestDecoder(NewConversation), RequestDecoder(NewItems)
 _CHANGED = msgspec.json.Decoder(ChangedConversation)
 
@@ -37,10 +37,10 @@ class ConversationsController(Controller):
 
     @post(CONVERSATIONS_PATH, status_code=200)
     async def create(self, request: KeyedRequest, services: Parts) -> Response[bytes]:
-        asked = _NEW.decode(await _body(request) or b"{}")
+        body = _NEW.decode(await _body(request) or b"{}")
         conversation_id = f"conv_{mint().removeprefix(PREFIX)}"
-        grown = Grown(conversation_id, _stored(asked.items or []))
-        metadata = msgspec.json.encode(asked.metadata or {})
+        grown = Grown(conversation_id, _stored(body.items or []))
+        metadata = msgspec.json.encode(body.metadata or {})
         return _told(await services.conversations.create(request.user.caller, metadata, grown))
 
     @get(route(CONVERSATION_PATH))
@@ -49,20 +49,20 @@ class ConversationsController(Controller):
 
     @post(route(CONVERSATION_PATH), status_code=200)
     async def change(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
-        asked = decode(_CHANGED, await _body(request), ChangedConversation)
-        metadata = msgspec.json.encode(asked.metadata)
+        body = decode(_CHANGED, await _body(request), ChangedConversation)
+        metadata = msgspec.json.encode(body.metadata)
         return _told(await services.conversations.change(request.user.caller, conversation_id, metadata))
 
     @delete(route(CONVERSATION_PATH), status_code=200)
     async def forget(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
         await services.conversations.delete(request.user.caller, conversation_id)
-        told = {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
-        return json_response(msgspec.json.encode(told))
+        deleted = {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
+        return json_response(msgspec.json.encode(deleted))
 
     @get(route(ITEMS_PATH))
     async def items(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
-        asked = page_asked(request)
-        return json_response(page_of(await services.conversations.items(request.user.caller, conversation_id), *asked))
+        page = page_asked(request)
+        return json_response(page_of(await services.conversations.items(request.user.caller, conversation_id), *page))
 
     @post(route(ITEMS_PATH), status_code=200)
     async def add(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
@@ -96,13 +96,13 @@ def _stored(items: list[Item]) -> list[StoredItem]:
 
 
 def _told(conversation: Conversation) -> Response[bytes]:
-    told = {
+    body = {
         "id": conversation.id,
         "object": "conversation",
         "created_at": conversation.created_at,
         "metadata": msgspec.Raw(conversation.metadata),
     }
-    return json_response(msgspec.json.encode(told))
+    return json_response(msgspec.json.encode(body))
 
 
 async def _body(request: KeyedRequest) -> bytes:

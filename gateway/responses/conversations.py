@@ -1,7 +1,7 @@
-"""Conversations in PostgreSQL: items that responses begin with and add to, found by keys of their project alone.
+"""Stores conversations in PostgreSQL: items that responses begin with and add to. Only keys of their project find them.
 
 A conversation grows in the transaction that stores its response, or not at all. Its size is bounded, and so is each
-organization's room: the conversations that were used longest ago make room for new ones.
+organization's room: the least recently used conversations make room for new ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.responses.bounds import MAX_HISTORY_BYTES, make_room
 from gateway.responses.reached import StorePool, owner_of
 
 MAX_CONVERSATIONS, MAX_ITEMS = 10_000, 10_000
-"""Room of one organization, and items of one conversation."""
+"""Limits of one organization's conversations, and of one conversation's items."""
 _OWN = "organization_id = $1 AND project_id = $2 AND id = $3"
 CREATE = "INSERT INTO gateway.conversations (organization_id, project_id, id, metadata) VALUES ($1, $2, $3, $4)"
 MAKE_ROOM = make_room("gateway.conversations", "used_at", MAX_CONVERSATIONS, "id = $2")
@@ -26,7 +26,7 @@ _TOLD = "id, extract(epoch FROM created_at)::bigint AS created_at, metadata"
 GET = f"SELECT {_TOLD} FROM gateway.conversations WHERE {_OWN}"  # noqa: S608
 CHANGE = f"UPDATE gateway.conversations SET metadata = $4, used_at = now() WHERE {_OWN} RETURNING {_TOLD}"  # noqa: S608
 DELETE = f"DELETE FROM gateway.conversations WHERE {_OWN} RETURNING id"  # noqa: S608
-# the row's lock puts two that grow at once in order
+# the row's lock serializes transactions that grow it at once
 RESIZE = f"""
 UPDATE gateway.conversations SET used_at = now(), items = items + $4, size_bytes = size_bytes + $5
  WHERE {_OWN} RETURNING items, size_bytes
@@ -56,34 +56,34 @@ class Conversation(NamedTuple):
 
 
 class StoredItem(NamedTuple):
-    """An item with its id; item: JSON."""
+    """An item with its id. item: JSON."""
 
     id: str
     item: bytes
 
 
 class Grown(NamedTuple):
-    """Items that a conversation grows by."""
+    """Items by which a conversation grows."""
 
     conversation_id: str
     items: Sequence[StoredItem]
 
 
 class ConversationStore:
-    """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
+    """The store of one gateway process. Every method raises ResponsesUnavailable if the database is unreachable."""
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
 
     async def create(self, caller: Caller, metadata: bytes, grown: Grown) -> Conversation:
-        """A new conversation with these items; others make room for it."""
+        """Create a conversation with these items; others make room for it."""
         async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(CREATE, *owner_of(caller), grown.conversation_id, metadata)
             await grow(connection, caller, grown)
             return _conversation(await connection.fetchrow(GET, *owner_of(caller), grown.conversation_id), grown[0])
 
     async def get(self, caller: Caller, conversation_id: str) -> Conversation:
-        """Raises NotFound."""
+        """A conversation of the caller's project. Raises NotFound."""
         async with self._pool.reached(caller.organization_id) as connection:
             row = await connection.fetchrow(GET, *owner_of(caller), conversation_id)
         return _conversation(row, conversation_id)
@@ -129,15 +129,15 @@ class ConversationStore:
 
 
 async def grow(connection: asyncpg.Connection[Any], caller: Caller, grown: Grown) -> None:
-    """Add items to a conversation, within its transaction; an item that it has is left as it is, and others make room.
+    """Add items to a conversation within a transaction. Items that it has are left as they are, and others make room.
     Raises NotFound, and BodyTooLarge for more than a conversation holds."""
-    place = *owner_of(caller), grown.conversation_id
-    if await connection.fetchrow(LOCK, *place) is None:
+    key = *owner_of(caller), grown.conversation_id
+    if await connection.fetchrow(LOCK, *key) is None:
         raise _unknown(grown.conversation_id)
     columns = [item.id for item in grown.items], [item.item for item in grown.items]
     added = await connection.fetch(ADD, grown.conversation_id, *columns)
     size_bytes = sum(row["size_bytes"] for row in added)
-    row = await connection.fetchrow(RESIZE, *place, len(added), size_bytes)
+    row = await connection.fetchrow(RESIZE, *key, len(added), size_bytes)
     if row is None or row["items"] > MAX_ITEMS or row["size_bytes"] > MAX_HISTORY_BYTES:
         raise BodyTooLarge(
             f"With these items, the conversation would have more than {MAX_ITEMS} items or {MAX_HISTORY_BYTES} "

@@ -1,8 +1,8 @@
-"""The endpoints of the Responses API, with the store before and after what every endpoint does.
+"""Serves the Responses API, with the store before and after the steps of every endpoint.
 
 The store is read only for a request that continues a stored response or a conversation, or names their items, and
-written only for one with `store` or in a conversation: all others are served like any other format's. One with
-`background` is stored and answered at once, and the worker sends it again with a token of its own.
+written only for a request with `store` or in a conversation. All others are served like any other format's. A request
+with `background` is stored and answered at once, and the worker sends it again with its own token.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from gateway.wire.responses.stored import identified, input_json, item_in, items
 
 
 class _Continued(InferenceEndpoint[Asked]):
-    """Adds a request's history, from the store, before it is prepared."""
+    """Adds a request's history from the store before the request is prepared."""
 
     def __init__(
         self,
@@ -62,28 +62,28 @@ class _Continued(InferenceEndpoint[Asked]):
         super().__init__(services, wire_format, Scope.CHAT, max_body_bytes, config, shares, room)
         self._store, self._conversations, self._background = store, conversations, background
 
-    async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
-        assert isinstance(asked, Asked)
+    async def _prepared(self, arrival: Arrival, key: KeyRecord, decoded: AnyAsked) -> InferenceRequest:
+        assert isinstance(decoded, Asked)
         own = (arrival.client_request_id or "") if key.background else ""
-        return await super()._prepared(arrival, key, await self._with_history(asked, key.caller, own))
+        return await super()._prepared(arrival, key, await self._with_history(decoded, key.caller, own))
 
-    async def _with_history(self, asked: Asked, caller: Caller, own: str) -> Asked:
-        """The request with the items before its own, and with the items that it names. own: its response's id, if that
-        is in the background. Raises NotFound, and Conflict if a response before it has not finished."""
+    async def _with_history(self, decoded: Asked, caller: Caller, own: str) -> Asked:
+        """The request with its history, and with the items that it names. own: its response's id, if that is in the
+        background. Raises NotFound, and Conflict if an earlier response has not finished."""
         history: tuple[Item, ...] = ()
-        if (conversation_id := asked.request.conversation_id) is not None:
+        if (conversation_id := decoded.request.conversation_id) is not None:
             await self._background.require_finished(caller, conversation_id, own)
             stored = [item.item for item in await self._conversations.items(caller, conversation_id)]
             history = tuple(await self._decoded(stored, caller, lambda: [item_in(text) for text in stored]))
-        if (previous := asked.request.previous_response_id) is not None:
+        if (previous := decoded.request.previous_response_id) is not None:
             turns = await self._store.history(caller, previous)
             history = tuple(await self._items(turns, caller))
-        items = asked.items
+        items = decoded.items
         if references := {item.id: response_of(item) for item in items if isinstance(item, ItemReference)}:
             found = await self._store.several(caller, sorted(set(references.values())))
             named = {item.id: item for item in await self._items([*found.values()], caller)}
             items = tuple(named.get(item.id, item) if isinstance(item, ItemReference) else item for item in items)
-        return Asked(asked.request, history, items)
+        return Asked(decoded.request, history, items)
 
     async def _items(self, turns: list[Stored], caller: Caller) -> list[Item]:
         texts = [text for turn in turns for text in (turn.input, output_in(turn.response))]
@@ -103,7 +103,7 @@ class _Continued(InferenceEndpoint[Asked]):
 
 
 class ResponsesEndpoint(_Continued):
-    """POST /v1/responses. leaving: whether this gateway stops."""
+    """POST /v1/responses. leaving: whether this gateway is stopping."""
 
     def __init__(
         self,
@@ -116,20 +116,20 @@ class ResponsesEndpoint(_Continued):
         super().__init__(services, wire_format, *stored)
         self._streams, self._leaving = streams, leaving
 
-    async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: AnyAsked) -> InferenceRequest:
+    async def _prepared(self, arrival: Arrival, key: KeyRecord, decoded: AnyAsked) -> InferenceRequest:
         assert isinstance(self._format, ResponsesFormat)
-        assert isinstance(asked, Asked)
+        assert isinstance(decoded, Asked)
         response_id = answer_id(RESPONSE_PREFIX, arrival.request_id)
         if key.background:
             response_id = arrival.client_request_id or response_id
-        elif asked.request.background:
+        elif decoded.request.background:
             require_tenants(key)
-            if asked.request.stream:
+            if decoded.request.stream:
                 self._streams.require_room(key.caller.organization_id)
         wire_format = arrival.wire_format = self._format.of(arrival.request_id, response_id)
         if key.background:
-            wire_format.heartbeat = b""  # a stream then begins with the engine's, and a refusal has its status
-        request = await super()._prepared(arrival, key, asked)
+            wire_format.heartbeat = b""  # a stream must begin with the engine's, and a refusal must have its status
+        request = await super()._prepared(arrival, key, decoded)
         assert isinstance(request.prepared.details, Details)
         whole = request.prepared.details.asked
         conversation_id = whole.request.conversation_id
@@ -157,14 +157,14 @@ class ResponsesEndpoint(_Continued):
         return request
 
     async def _queued(self, request: InferenceRequest, whole: Asked, response_id: str) -> bytes:
-        """Queue the request for the worker; returns the response as it is now."""
+        """Queue the request for the worker. Returns the response as it is now."""
         now = settings(response_id, int(time.time()), request.prepared) | state("queued", [])
         stored = Stored(input_json(whole.items, response_id), msgspec.json.encode(now))
         first = FIRST_EVENTS if whole.request.stream else ()
         events = b"".join(event_of(kind, number, {"response": now}) for number, kind in enumerate(first))
-        asked = msgspec.json.encode(msgspec.structs.replace(whole.request, client_metadata=None))
+        body = msgspec.json.encode(msgspec.structs.replace(whole.request, client_metadata=None))
         previous, conversation_id = whole.request.previous_response_id, whole.request.conversation_id
-        queued = Queued(response_id, previous, conversation_id, stored, asked, events)
+        queued = Queued(response_id, previous, conversation_id, stored, body, events)
         await self._background.queue(request.caller, queued)
         return stored.response
 
@@ -172,7 +172,7 @@ class ResponsesEndpoint(_Continued):
         assert isinstance(arrival.wire_format, ResponsesFormat)
         if not (queued := arrival.wire_format.queued):
             return await super()._answer(arrival, connection, request)
-        if not arrival.paid:  # no limit counts it before it runs: it is paced like a refused request instead
+        if not arrival.paid:  # no limit counts it before it runs, so it is paced like a refused request
             self._shares.unserved.spend(request.caller.organization_id, REFUSAL_S)
         response = ResponseWriter(connection, arrival.wire_format, arrival.request_id)
         if request.generation.stream:
@@ -180,7 +180,7 @@ class ResponsesEndpoint(_Continued):
             check = partial(authenticate, self._format.authorization(arrival.headers), self._services.keyring)
             parts = self._streams, self._store
             events = streamed(*parts, request.caller, response_id, None, self._leaving, check)
-            # long ones must not stay while the client reads
+            # long requests must not stay in memory while the client reads
             del queued, request.prepared, request.generation
             arrival.wire_format.queued = b""
             response.start_stream()

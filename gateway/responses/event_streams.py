@@ -1,10 +1,10 @@
-"""Streams of responses in the background: their events, as the worker stores them in PostgreSQL.
+"""Reads the events of background responses for streams, as the worker stores them in PostgreSQL.
 
-The gateway that has the client need not be the one that runs the response. One watcher per gateway looks for new events
-of all its streams at once; a stream that is behind reads on by itself.
+Any gateway can stream any response. One watcher per gateway checks for new events of all its streams at once, and a
+stream that lags reads further events itself.
 
-The events of a run are numbered without gaps. When a run was lost, its events are deleted, and the next run's numbers
-begin above them with a gap. So a gap shows that the text that a client has is not the text that comes.
+The events of a run are numbered without gaps. If a run is lost, its events are deleted, and the next run's numbers
+begin above them with a gap. So a gap shows that the next events do not continue the client's text.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gateway.responses.reached import StorePool
 from gateway.serving.body_room import BodyRoom
 
 MAX_EACH, MAX = 100, 1_000
-"""Streams of one organization, and of all, at this gateway."""
+"""Limits of streams of one organization, and of all, at this gateway."""
 LOOK_S = 0.25
-"""Between two looks for new events."""
+"""Interval between two checks for new events."""
 WAIT_S = 2.0
-"""Time after which a stream without news looks whether it is to end."""
+"""Time after which a stream without news checks whether it must end."""
 MAX_ROWS, LOOK_BYTES = 16, 128 * 1024
-"""Rows of one stream that are read at once, and their bytes: each of 1,000 streams may hold so many."""
+"""Limits of rows of one stream that are read at once, and of their bytes, which each of 1,000 streams may hold."""
 HELD_BYTES = 32 * 1024 * 1024
-"""Events beyond `LOOK_BYTES` that streams of one organization hold. A single row is held whatever its size."""
+"""Limit of events beyond `LOOK_BYTES` that streams of one organization hold. A single row may exceed it."""
 HELD_WAIT_S = 15.0
-"""Longest wait for them."""
+"""Longest wait for room for them."""
 LOOK = f"""
 SELECT asked.number, response.status, response.id IS NOT NULL AS known, response.size_bytes AS stored_bytes,
        chunk.first, chunk.next, chunk.size_bytes, chunk.events,
@@ -53,8 +53,8 @@ READ = "SELECT events FROM gateway.response_events WHERE response_id = $1 AND fi
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Stored events. first, next: the number of the first, and the number after the last. events: None: they are long,
-    and read by themselves."""
+    """Stored events. first, next: the number of the first, and the number after the last. events: None if they are long
+    and must be read separately."""
 
     first: int
     next: int
@@ -63,8 +63,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A stream's response at one moment. stored_bytes: of the response. following: the number after the last stored
-    event; None: no event is stored."""
+    """A stream's response at one moment. stored_bytes: the response's size. following: the number after the last stored
+    event; None if no event is stored."""
 
     status: str | None
     known: bool
@@ -81,7 +81,7 @@ NO_NEWS = Found(UNFINISHED[0], known=True, stored_bytes=0, following=None, rows=
 
 
 class EventStreams:
-    """One per gateway process."""
+    """The streams of one gateway process."""
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
@@ -92,24 +92,24 @@ class EventStreams:
         self._task = BackgroundTask("streams of responses", self._watch)
 
     async def stop(self) -> None:
-        """Look no more. Idempotent."""
+        """Stop watching. Idempotent."""
         await self._task.stop()
 
     def require_room(self, organization_id: str) -> None:
-        """Raises RateLimited while the organization, or this gateway, has as many streams as it may."""
+        """Raises RateLimited if the organization, or this gateway, has reached its limit of streams."""
         own = self._open[organization_id]
         if own >= MAX_EACH or self._open.total() >= MAX:
-            whose = f"Your organization has {own}" if own >= MAX_EACH else f"This gateway has {MAX}"
+            holder = f"Your organization has {own}" if own >= MAX_EACH else f"This gateway has {MAX}"
             raise RateLimited(
-                f"{whose} open streams of background responses, which is the limit. Close one, or omit 'stream' and "
+                f"{holder} open streams of background responses, which is the limit. Close one, or omit 'stream' and "
                 "retrieve the response every few seconds.",
                 retry_after_s=30,
             )
 
     @contextlib.contextmanager
     def counted(self, organization_id: str) -> Iterator[None]:
-        """A stream is open meanwhile. Raises RateLimited."""
-        self.require_room(organization_id)  # again: others were opened while this one's response was looked for
+        """Count an open stream during the block. Raises RateLimited."""
+        self.require_room(organization_id)  # again, because others may have been opened meanwhile
         self._open[organization_id] += 1
         try:
             yield
@@ -120,7 +120,7 @@ class EventStreams:
 
     @contextlib.asynccontextmanager
     async def held(self, organization_id: str, size_bytes: int) -> AsyncIterator[None]:
-        """So many bytes of events are in memory meanwhile, in the organization's turn. Raises RateLimited."""
+        """Hold this many bytes of events during the block, in the organization's turn. Raises RateLimited."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(HELD_WAIT_S):
@@ -134,40 +134,40 @@ class EventStreams:
             yield
 
     async def read(self, organization_id: str, response_id: str, first: int) -> bytes | None:
-        """The events of a row; None: they are stored no more. Raises ResponsesUnavailable."""
+        """The events of a row; None if they are no longer stored. Raises ResponsesUnavailable."""
         async with self._pool.reached(organization_id) as connection:
             events: bytes | None = await connection.fetchval(READ, response_id, first)
             return events
 
     async def next(self, response_id: str, after: int) -> Found:
-        """The response once it has news, or no news after a while. Raises ResponsesUnavailable."""
-        told: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-        self._waiting[told] = response_id, after
+        """Wait for news of the response; returns `NO_NEWS` after `WAIT_S`. Raises ResponsesUnavailable."""
+        reply: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        self._waiting[reply] = response_id, after
         self._task.start()
         try:
-            await asyncio.wait([told], timeout=WAIT_S)
-            return told.result() if told.done() else NO_NEWS
+            await asyncio.wait([reply], timeout=WAIT_S)
+            return reply.result() if reply.done() else NO_NEWS
         finally:
-            del self._waiting[told]
+            del self._waiting[reply]
 
     async def _watch(self) -> None:
         while self._waiting:
             await asyncio.sleep(LOOK_S)
-            asked = dict(self._waiting)
+            waiting = dict(self._waiting)
             try:
-                found = await self.look([*asked.values()])
+                found = await self.look([*waiting.values()])
             except SlipstreamError as error:
-                for told in asked:
-                    if told in self._waiting:
-                        told.set_exception(error)
+                for reply in waiting:
+                    if reply in self._waiting:
+                        reply.set_exception(error)
                 continue
-            for told, each in zip(asked, found, strict=True):
-                if each.news and told in self._waiting:
-                    told.set_result(each)
+            for reply, each in zip(waiting, found, strict=True):
+                if each.news and reply in self._waiting:
+                    reply.set_result(each)
 
     async def look(self, asked: Sequence[tuple[str, int]], organization_id: str = "") -> list[Found]:
-        """Each one's response and its next events, of one moment. organization_id: empty: of several. Raises
-        ResponsesUnavailable."""
+        """Read responses and their next events, at one moment. asked: ids, and numbers of last events. organization_id:
+        empty for several. Raises ResponsesUnavailable."""
         found: list[Found] = []
         async with self._pool.reached(organization_id) as connection:
             rows = await connection.fetch(LOOK, [id for id, _ in asked], [after for _, after in asked])

@@ -1,4 +1,4 @@
-"""Parts that the routes of stored responses and of conversations share: their stores, answers and pages of items."""
+"""Provides stores, answers and pages of items to the routes of stored responses and of conversations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stores(Protocol):
 
 
 Parts = NamedDependency[SkipValidation[Stores]]
-"""The gateway's, which has more: Litestar must not convert it."""
+"""The gateway's services, which have more fields, so Litestar must not convert them."""
 
 
 def route(path: str) -> str:
@@ -63,14 +63,14 @@ def page_of(items: Sequence[tuple[str, bytes]], limit: int, order: str, after: s
     """The JSON of a page. items: with their ids, oldest first. Raises InvalidField for an unknown cursor."""
     items = list(items) if order == "asc" else list(reversed(items))
     if after is not None:
-        past = next((at + 1 for at, (name, _) in enumerate(items) if name == after), None)
-        if past is None:
+        start = next((at + 1 for at, (name, _) in enumerate(items) if name == after), None)
+        if start is None:
             raise InvalidField(
                 f"Invalid value for 'after': {shortened(repr(after))}. No item of this list has that id. Send the last "
                 "id of a previous page, or omit 'after'.",
                 param="after",
             )
-        items = items[past:]
+        items = items[start:]
     page = items[:limit]
     listed = {
         "object": "list",

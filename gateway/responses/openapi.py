@@ -1,4 +1,4 @@
-"""The routes of this folder in the OpenAPI document of the inference API."""
+"""Adds the routes of this folder to the OpenAPI document of the inference API."""
 
 from __future__ import annotations
 
@@ -131,17 +131,21 @@ def with_responses(document: bytes) -> bytes:
 def _conversations(
     items: JsonObject,
     error: JsonObject,
-    told: JsonObject,
+    conversation: JsonObject,
     deleted: JsonObject,
     new: JsonObject,
     changed: JsonObject,
     added: JsonObject,
 ) -> JsonObject:
     return {
-        CONVERSATIONS_PATH: {"post": _stored("create_conversation", "Begin a conversation.", told, error, body=new)},
+        CONVERSATIONS_PATH: {
+            "post": _stored("create_conversation", "Begin a conversation.", conversation, error, body=new)
+        },
         CONVERSATION_PATH: {
-            "get": _stored("get_conversation", "Get a conversation.", told, error, CONVERSATION_ID),
-            "post": _stored("update_conversation", "Replace its metadata.", told, error, CONVERSATION_ID, body=changed),
+            "get": _stored("get_conversation", "Get a conversation.", conversation, error, CONVERSATION_ID),
+            "post": _stored(
+                "update_conversation", "Replace its metadata.", conversation, error, CONVERSATION_ID, body=changed
+            ),
             "delete": _stored(
                 "delete_conversation", "Delete a conversation and its items.", deleted, error, CONVERSATION_ID
             ),
@@ -154,7 +158,9 @@ def _conversations(
             "get": _stored(
                 "get_conversation_item", "Get an item.", {"type": "object"}, error, CONVERSATION_ID, ITEM_ID
             ),
-            "delete": _stored("delete_conversation_item", "Remove an item.", told, error, CONVERSATION_ID, ITEM_ID),
+            "delete": _stored(
+                "delete_conversation_item", "Remove an item.", conversation, error, CONVERSATION_ID, ITEM_ID
+            ),
         },
     }
 

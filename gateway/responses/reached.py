@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL for reads and writes that a client of the Responses API waits for."""
+"""Provides connections to PostgreSQL for reads and writes that a client of the Responses API waits for."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 5.0
 """Longest wait for one read or write."""
 MAX_EACH = 2
-"""Connections of one organization, half of the pool: the others are for other organizations."""
+"""Connections that one organization may use at once, half of the pool."""
 
 
 class StorePool:
-    """The gateway's connections, in which organizations take turns. One per gateway process."""
+    """The connections of one gateway process, for which organizations take turns."""
 
     def __init__(self, pool: asyncpg.Pool[Any]) -> None:
         self._pool = pool
@@ -31,13 +31,13 @@ class StorePool:
 
     @contextlib.asynccontextmanager
     async def reached(self, organization_id: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-        """A connection for a read or write that a client waits for. organization_id: empty: of several organizations.
-        Raises ResponsesUnavailable, and InvalidField for an id that no database takes."""
+        """A connection for a read or write that a client waits for. organization_id: empty for several organizations.
+        Raises ResponsesUnavailable, and InvalidField for an id that the database cannot store."""
         try:
             async with asyncio.timeout(TIMEOUT_S), self._turns.of(organization_id), borrow(self._pool) as connection:
                 yield connection
         except asyncpg.CharacterNotInRepertoireError:
-            # PostgreSQL takes no such text: waiting would not help
+            # PostgreSQL accepts no such text, so a retry would not help
             raise InvalidField("An id contains a NUL character. Remove the character.", param="id") from None
         except FAILURES as failure:
             logger.warning("stored responses cannot be reached: %s", failure)

@@ -1,4 +1,4 @@
-"""Routes of stored responses: read, listed, cancelled, deleted."""
+"""Serves the routes that read, list, cancel and delete stored responses."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ResponsesController(Controller):
 
 
 class _EventResponse(Response[bytes]):
-    """Sends events by the connection itself, which notices when the client leaves or reads nothing."""
+    """Sends events through the connection itself, which notices when the client leaves or reads nothing."""
 
     def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
         super().__init__(b"")
@@ -88,7 +88,7 @@ class _EventResponse(Response[bytes]):
 
 
 def _stream_asked(request: KeyedRequest) -> tuple[bool, int | None]:
-    """Whether the query names a stream, and the number of the event that it follows. Raises InvalidField."""
+    """Whether the query requests a stream, and the number of the event that it follows. Raises InvalidField."""
     stream, after = request.query_params.get("stream", "false"), request.query_params.get("starting_after")
     if stream not in ("true", "false"):
         raise InvalidField(

@@ -1,6 +1,6 @@
-"""Stored responses in PostgreSQL: kept only for requests that ask for it, found by keys of their project alone.
+"""Stores responses in PostgreSQL, for requests with `store` only. Only keys of their project find them.
 
-Read and written while a client waits: a database that is away is an error, never a conversation without its history.
+A client waits for reads and writes, so an unreachable database is an error, never a conversation without its history.
 Each organization has bounded room; its oldest responses make room for new ones.
 """
 
@@ -17,9 +17,9 @@ from gateway.responses.conversations import Grown, grow
 from gateway.responses.reached import StorePool, owner_of
 
 MAX_RESPONSES = 10_000
-"""Responses of one organization."""
+"""Limit of one organization's responses."""
 MAX_TURNS = 1_000
-"""Responses before a request that continues them."""
+"""Limit of the responses that a request continues."""
 _OWN = "organization_id = $1 AND project_id = $2"
 INSERT = """
 INSERT INTO gateway.responses (organization_id, project_id, id, previous_id, input, response, size_bytes)
@@ -44,14 +44,14 @@ SELECT chain.id, chain.previous_id, chain.bytes, input, response, status
 
 
 class Stored(NamedTuple):
-    """JSON: the request's own items, and the response object."""
+    """JSON of the request's own items, and of the response object."""
 
     input: bytes
     response: bytes
 
 
 class ResponseStore:
-    """One per gateway process. Every method raises ResponsesUnavailable while the database is away."""
+    """The store of one gateway process. Every method raises ResponsesUnavailable if the database is unreachable."""
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
@@ -59,7 +59,7 @@ class ResponseStore:
     async def keep(
         self, caller: Caller, response_id: str, previous_id: str | None, stored: Stored, grown: Grown | None = None
     ) -> None:
-        """Store a response durably, and make room for it. grown: its conversation, which grows with it."""
+        """Store a response durably, and make room for it. grown: the items by which its conversation grows."""
         size_bytes = len(stored.input) + len(stored.response)
         async with self._pool.reached(caller.organization_id) as connection, connection.transaction():
             await connection.execute(INSERT, *owner_of(caller), response_id, previous_id, *stored, size_bytes)
@@ -75,13 +75,13 @@ class ResponseStore:
         return found[response_id]
 
     async def require(self, caller: Caller, response_id: str) -> None:
-        """Raise NotFound for a response that the caller's project has not."""
+        """Raise NotFound for a response that the caller's project does not have."""
         async with self._pool.reached(caller.organization_id) as connection:
             if not await connection.fetchval(KNOWN, *owner_of(caller), response_id):
                 raise unknown(response_id, "response_id")
 
     async def several(self, caller: Caller, response_ids: Sequence[str]) -> dict[str, Stored]:
-        """Those of these responses that are stored for the caller's project, by id."""
+        """The responses with these ids that are stored for the caller's project, by id."""
         async with self._pool.reached(caller.organization_id) as connection:
             rows = await connection.fetch(GET, *owner_of(caller), response_ids)
         return {row["id"]: Stored(row["input"], row["response"]) for row in rows}
@@ -94,14 +94,14 @@ class ResponseStore:
             raise unknown(response_id, "response_id")
 
     async def history(self, caller: Caller, response_id: str) -> list[Stored]:
-        """A response and all before it, oldest first. Raises NotFound if any of them is missing, Conflict if it has no
-        output, BodyTooLarge for a conversation beyond the limits."""
+        """A response and all earlier ones, oldest first. Raises NotFound if any of them is missing, Conflict if the
+        response has no output, BodyTooLarge beyond the limits."""
         async with self._pool.reached(caller.organization_id) as connection:
             rows = await connection.fetch(HISTORY, *owner_of(caller), response_id)
         if not rows:
             raise unknown(response_id, "previous_response_id")
         oldest, newest = rows[0], rows[-1]
-        if newest["status"] is not None:  # those before it had their output when it was created
+        if newest["status"] is not None:  # earlier ones had their output when it was created
             step = (
                 "Retrieve it until it is completed, then send this request again."
                 if newest["status"] in UNFINISHED
@@ -123,7 +123,7 @@ class ResponseStore:
 
 
 def unknown(response_id: str, param: str) -> NotFound:
-    """The error for a response that the caller's project has not."""
+    """The error for a response that the caller's project does not have."""
     return NotFound(
         f"There is no stored response {shortened(repr(response_id))}: it was created without 'store': true, was "
         "deleted (by a request, after its retention or to make room), or belongs to another project. Send the "

@@ -1,4 +1,4 @@
-"""The stream of a stored response, from its first event or after one that its client has."""
+"""Streams a stored response from its first event, or after one that its client has."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gateway.wire.format import COMMENT
 from gateway.wire.responses.events import error_of, events_after, replayed
 
 BEAT_S = 15.0
-"""Longest silence on a connection, time between two checks of its key, and in which its client reads something."""
+"""Longest silence on a connection, interval of its key's checks, and time in which its client must read something."""
 LONGEST_S = 3_600.0
-"""A stream that takes longer must begin again."""
+"""Longest stream. Its client must then request another one."""
 PIECE_BYTES = 64 * 1024
-"""Events that are written at once."""
+"""Size of the parts in which events are written."""
 REPLAY_COPIES = 4
-"""Of a stored response, in memory while it is sent as a stream."""
+"""Copies of a stored response in memory while it is sent as a stream."""
 INTERRUPTED = (
     "The stream ended before the response. Request it again with 'stream', and with 'starting_after' set to the number "
     "of the last event."
@@ -39,7 +39,7 @@ BEYOND = (
 
 
 class _Ended(Exception):
-    """Why a stream ends before its response. It is sent as an event, so it has no status."""
+    """The reason why a stream ends before its response. It is sent as an event, so it has no status."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -55,11 +55,10 @@ async def streamed(
     leaving: Callable[[], bool],
     check: Callable[[], Awaitable[object]],
 ) -> AsyncGenerator[bytes, None]:
-    """Events after this number, until the response has finished, as bytes to send; comments while there are none.
+    """Yield events after this number until the response has finished, and comments meanwhile, as bytes to send.
 
-    The caller may read the response. after: None: from the first. leaving: whether this gateway stops. check: raises a
-    SlipstreamError once the key may not be used. Raises nothing: if a stream ends before its response, its last event
-    is an error.
+    The caller must have access to the response. after: None for all. leaving: whether this gateway is stopping. check:
+    raises a SlipstreamError once the key may not be used. Raises nothing: an early end is an error event.
     """
     position = -1 if after is None else after
     try:
@@ -73,8 +72,8 @@ async def streamed(
 
 
 async def send(connection: ClientConnection, events: AsyncGenerator[bytes, None]) -> None:
-    """Send these events in an answer that was started, until they end or the client leaves. A client that reads nothing
-    is disconnected: an answer that ended would look whole."""
+    """Send these events in a started answer, until they end or the client leaves. A client that reads nothing is
+    disconnected, because an answer that ended would look complete."""
     connection.bound()
     with contextlib.suppress(ClientGone):
         async with ClientWatch(connection), contextlib.aclosing(events):
@@ -110,8 +109,8 @@ async def _events(
     leaving: Callable[[], bool],
     check: Callable[[], Awaitable[object]],
 ) -> AsyncIterator[tuple[int, bytes]]:
-    """Parts of events, or comments, with the number of the last event. Raises _Ended and SlipstreamError, after whole
-    events only."""
+    """Yield parts of events, or comments, with the number of the last event. Raises _Ended and SlipstreamError, but
+    only after complete events."""
     now_s, organization_id = asyncio.get_running_loop().time, caller.organization_id
     end_s, beat_s, check_s = now_s() + LONGEST_S, now_s() + BEAT_S, now_s() + BEAT_S
     [found] = await streams.look([(response_id, position)], organization_id)
@@ -132,9 +131,9 @@ async def _events(
                         raise _Ended("events_lost", LOST)
                 events = events_after(position, row.first, events)
                 position = row.next - 1
-                for piece in _pieces(events):
-                    yield position, piece
-                del events  # long ones must not stay while the next ones are waited for
+                for part in _pieces(events):
+                    yield position, part
+                del events  # long events must not stay in memory during the next wait
             beat_s = now_s() + BEAT_S
         if now_s() > beat_s:
             beat_s = now_s() + BEAT_S
@@ -151,11 +150,11 @@ async def _events(
         raise _Ended("events_lost", LOST)
     if position >= 0 and found.following is not None and position >= found.following:
         raise _Ended("starting_after_beyond_end", BEYOND)
-    if position == -1:  # it has no events
+    if position == -1:  # the response has no events
         async with streams.held(organization_id, REPLAY_COPIES * found.stored_bytes):
             for event in replayed((await store.get(caller, response_id)).response):
-                for piece in _pieces(event):
-                    yield position, piece
+                for part in _pieces(event):
+                    yield position, part
 
 
 def _pieces(events: bytes) -> Iterator[bytes]:

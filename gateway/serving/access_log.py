@@ -1,4 +1,4 @@
-"""Writes a line for each request that has ended: caller, status, duration. No content."""
+"""Logs a line for each ended request with its caller, status and duration, but no content."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 class AccessLog:
-    """Log of all requests to a gateway's inference API, refused and unauthenticated ones included."""
+    """Logs all requests to a gateway's inference API, including refused and unauthenticated ones."""
 
     def write(self, arrival: Arrival, path: str, ended: Ended, organization_id: str) -> None:
-        """path: of the endpoint. organization_id: empty without a valid key. Text has the same fields as JSON, in their
-        order; unknown fields are left out."""
+        """path: the endpoint's path. organization_id: empty without a valid key. Text lines have the same fields as
+        JSON lines, in the same order. Unknown fields are left out."""
         known = {
             name: value for name, value in _fields(arrival, path, ended, organization_id).items() if value is not None
         }
@@ -30,7 +30,7 @@ class AccessLog:
 
 
 def _quoted(value: str | float) -> str:
-    """Clients choose some of these: no space or equals sign of theirs begins another field."""
+    """Clients choose some values, and a space or an equals sign in a value must not begin another field."""
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
@@ -38,7 +38,7 @@ def _quoted(value: str | float) -> str:
 def _fields(arrival: Arrival, path: str, ended: Ended, organization_id: str) -> dict[str, str | float | None]:
     request = ended.request
     model = arrival.model if request is None else request.model
-    told: dict[str, str | float | None] = {
+    fields: dict[str, str | float | None] = {
         "request_id": arrival.request_id,
         "client_request_id": arrival.client_request_id,
         "organization_id": organization_id or None,
@@ -51,9 +51,9 @@ def _fields(arrival: Arrival, path: str, ended: Ended, organization_id: str) -> 
         "total_ms": round(arrival.clock.age_s * 1e3, 3),
     }
     if request is None:
-        return told
+        return fields
     caller, measured = request.caller, request.measurement
-    return told | {
+    return fields | {
         "project_id": caller.project_id,
         "key_id": caller.key_id,
         "tier": request.tier,

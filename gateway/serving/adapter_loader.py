@@ -1,4 +1,4 @@
-"""Loads the LoRA adapters that requests need into engines, each once however many requests wait for it."""
+"""Loads the LoRA adapters that requests need into engines. Requests that need the same adapter share one load."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gateway.observability.metrics import GatewayMetrics
 
 logger = logging.getLogger(__name__)
 REFUSED_S = 10.0
-"""Pause after an engine refused to load an adapter: each attempt evicts another adapter."""
+"""Pause after an engine refused to load an adapter, because each attempt evicts another adapter."""
 
 
 class AdapterLoader:
-    """One per gateway process. Two gateways may load the same adapter: the engine reports that it has it."""
+    """Loads adapters for one gateway process. If two gateways load the same one, the engine reports that it has it."""
 
     def __init__(
         self,
@@ -29,20 +29,20 @@ class AdapterLoader:
         timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """timeout_s: for loading one. clock: monotonic seconds."""
+        """timeout_s: the limit for one load. clock: monotonic seconds."""
         self._connections = connections
         self._metrics = metrics
         self._timeout_s = timeout_s
         self._clock = clock
         self._refused_until: dict[tuple[str, str], float] = {}
         self._loading: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """By engine and the adapter's name there."""
+        """Running loads by the engine's URL and its name for the adapter."""
 
     async def require(self, adapter: Adapter | None, lease: Lease, driver: Driver) -> None:
-        """Return when the lease's engine holds the adapter, as far as the router knew, or as it has just been loaded.
+        """Return once the lease's engine has the adapter: the router expects it there, or this call has loaded it.
 
-        Raises AdapterUnavailable when it cannot be loaded, and the connection's errors. A cancelled caller ends only
-        its own wait.
+        Raises AdapterUnavailable if the adapter cannot be loaded, and the connection's errors. Cancelling a caller ends
+        only its own wait.
         """
         if adapter is None or not lease.load_adapter:
             return
@@ -70,7 +70,7 @@ class AdapterLoader:
     def _ended(self, key: tuple[str, str], loading: asyncio.Task[None]) -> None:
         del self._loading[key]
         if not loading.cancelled():
-            # read even if no caller waits any more, so that asyncio does not report it as lost
+            # read even if no caller is left, so that asyncio does not log an unretrieved exception
             self._metrics.adapter_loaded(failed=loading.exception() is not None)
 
     async def _load(self, adapter: Adapter, engine: Engine, driver: Driver, evicted: str) -> None:
@@ -79,15 +79,15 @@ class AdapterLoader:
             raise AdapterUnavailable(f"The engines of '{adapter.model}' take no adapters.")
         await self._unload(evicted, engine, driver)
         status, body = await self._connections.fetch(engine.url, load, self._timeout_s, pool_name=engine.pool)
-        said = driver.load_refusal(status, body)
-        if said is not None:
-            logger.warning("adapter %s cannot be loaded by %s: %s", adapter.id, engine.replica_id, said[:500])
+        refusal = driver.load_refusal(status, body)
+        if refusal is not None:
+            logger.warning("adapter %s cannot be loaded by %s: %s", adapter.id, engine.replica_id, refusal[:500])
             self._refused_until[engine.url, adapter.engine_name] = self._clock() + REFUSED_S
             raise _not_loaded(adapter, REFUSED_S)
         logger.info("adapter %s is loaded by %s", adapter.id, engine.replica_id)
 
     async def _unload(self, name: str, engine: Engine, driver: Driver) -> None:
-        """The next load shows whether the engine has room afterwards."""
+        """A failure is only logged, because the next load shows whether the engine has room."""
         unload = driver.unload_adapter(name) if name else None
         if unload is None:
             return

@@ -1,4 +1,4 @@
-"""Puts the request pipeline together. A feature that only watches requests is one line of `subscribe` here."""
+"""Builds the request pipeline. A feature that only watches requests is one argument of `subscribe` here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Features(NamedTuple):
     metrics: GatewayMetrics
     file_metrics: FileMetrics
     kv_objective: Callable[[str], KvObjective]
-    """By pool name."""
+    """Returns a pool's objective by the pool's name."""
     traces: RequestObserver
     prefixes: PrefixLog
     texts: CompletionTexts
@@ -47,7 +47,7 @@ class Features(NamedTuple):
 
 
 class Serving:
-    """The pipeline with the background work around it."""
+    """The pipelines and their background work."""
 
     def __init__(
         self,
@@ -104,8 +104,7 @@ class Serving:
             features.cascades,
             pooling_observers,
         )
-        """Serves requests without output; of what a request may take on its way, they take nothing but limits, journal
-        and lease."""
+        """Serves requests without output, which use only the limits, the journal and a lease."""
 
     async def stop(self) -> None:
         """End background work, and drop the state kept for later requests."""

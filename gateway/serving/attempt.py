@@ -1,4 +1,4 @@
-"""One attempt to have a request served by an engine: its inputs, and the contents of its journal records."""
+"""Holds the state of one attempt to serve a request on an engine, and makes the attempt's journal records."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Client(NamedTuple):
     response: ResponseWriter
     watch: ClientWatch
     wait: Wait
-    """Its stream's current wait: for the engine, or for the client."""
+    """The stream's current wait, for the engine or for the client."""
     in_flight: InFlightRequest
     """Ends the wait when a newer keystroke supersedes it."""
 
 
 class Attempt:
-    """The state of an attempt, which its `opened`, `placed` and `closed` records are made from.
+    """The state of an attempt, from which its `opened`, `placed` and `closed` records are made.
 
-    Defaults: not placed, zero usage, exact.
+    A new attempt is not placed, and its usage is zero and exact.
     """
 
     transcoder: Transcoder
-    """Makes the client's answer of the engine's events; set by `begin`."""
+    """Translates the engine's events into the client's answer; set by `begin`."""
     tracker: UsageTracker
     """Reads usage from the engine's events; set by `begin`."""
 
@@ -65,7 +65,7 @@ class Attempt:
         asked: tuple[Target, Prepared] | None = None,
     ) -> None:
         """failed_on: replicas on which earlier attempts of the request failed. idle_replica: the only acceptable
-        replica, for unbilled background work. asked: for another model than the request's."""
+        replica, for unbilled background work. asked: target and request for another model."""
         self.request = request
         self.target, self.prepared = asked or (request.target, request.prepared)
         self.client = client
@@ -76,7 +76,7 @@ class Attempt:
         self._trace = None if request.trace is None else request.trace.attempt()
         generation = self.prepared.generation
         self.price = price = request.prices.get(generation.model)
-        """The price for budgets and the bill; None: not known."""
+        """The price for budgets and the bill; None if it is unknown."""
         self.opened = Opened(
             request.request_id,
             number,
@@ -97,77 +97,77 @@ class Attempt:
         )
         self.engine: Engine | None = None
         self.prefill: Engine | None = None
-        """Computes the prompt for `engine`; None: `engine` does."""
+        """The engine that computes the prompt for `engine`; None if `engine` computes it."""
         self.bootstrap: Bootstrap | None = None
-        """Where the two engines meet."""
+        """The address at which the two engines meet."""
         self.start_within_s: float | None = None
-        """Longest wait in the engine's own queue; None: no limit."""
+        """Longest wait in the engine's own queue; None for no limit."""
         self.no_drafts = False
-        """The engine is to use no draft tokens."""
+        """Whether the engine must not use draft tokens."""
         self.prefill_request: PrefillRequest | None = None
         """The request sent to the prefill engine."""
         self.prefill_failed = False
-        """The prefill engine failed or refused."""
+        """Whether the prefill engine failed or refused the request."""
         self.granted_s = 0.0
         """When the lease was granted, on the request's clock."""
         self.placing: Placing | None = None
-        """Knowledge about its file at placement; None: it is in no file, or was not placed."""
+        """The placement of the request's file; None if the request has no file or was not placed."""
         self.sent = False
-        """The engine may have the request."""
+        """Whether the engine may have received the request."""
         self.rejected = False
-        """The engine returned an error instead of a stream."""
+        """Whether the engine returned an error instead of a stream."""
         self.first_event_seen = False
-        """The engine's first event has come."""
+        """Whether the engine's first event has arrived."""
         self.ended = False
-        """Its usage has been recorded."""
+        """Whether the attempt's usage has been recorded."""
         self.size = AnswerSize(generation)
         """Size of the engine's response."""
         self.timing = StreamTiming()
-        """Timing of its tokens."""
-        self._told = False
-        """The engine reported the complete usage."""
+        """Timing of the response's tokens."""
+        self._reported = False
+        """Whether the engine reported the complete usage."""
         self._counted_by_us = False
         self.finish = Finish.NOT_PLACED
         self.outcome = Outcome.EXACT
         self.usage = Usage()
         self.error_code: str | None = None
         self.status = 499
-        """The client's status; 499: the client left first."""
+        """The client's status; 499 if the client left first."""
         self._error: SlipstreamError | None = None
 
     @property
     def engine_fault(self) -> bool:
-        """The engine failed, as opposed to refusing what cannot be served."""
+        """Whether the engine failed, as opposed to refusing a request that it cannot serve."""
         return isinstance(self._error, EngineFailed | EngineTimeout)
 
     @property
     def engine_full(self) -> bool:
-        """The engine, or its provider's limit, refused it for lack of room."""
+        """Whether the engine, or its provider's limit, refused the request for lack of capacity."""
         return self.rejected and isinstance(self._error, Overloaded)
 
     @property
     def adapter_lost(self) -> bool:
-        """The engine, which was thought to hold the adapter, reported that it does not."""
+        """Whether the engine reported that it lacks the adapter, which the router expected there."""
         return self.rejected and isinstance(self._error, AdapterUnavailable)
 
     @property
     def broke_engine(self) -> bool:
-        """The engine failed while it had the request; that it could not be reached says nothing about the request."""
+        """Whether the engine failed while it had the request. A failure to reach it does not count."""
         return self.sent and self.engine_fault
 
     @property
     def counts_in_limits(self) -> bool:
-        """Whether an engine accepted it, whatever the outcome. A full engine (429, 503) did not."""
+        """Whether an engine accepted the request, whatever the outcome. A full engine (429, 503) does not."""
         return self.sent and not self.engine_full
 
     @property
     def billed(self) -> bool:
-        """Whether this attempt is the one the customer pays for.
+        """Whether the customer pays for this attempt.
 
-        An attempt ended by the customer, or by the request's own rules, is billed as far as the engine got, its prompt
-        included. One that the engine broke off is billed as far as it was sent on; an unstreamed response never was.
-        A batch's line is billed where its result is stored (`control/batches/claims.py`), and so is a response in the
-        background, unless its tenant ended it while it was streamed.
+        An attempt that the customer or the request's own rules ended is billed as far as the engine got, including its
+        prompt. An attempt that the engine broke off is billed as far as it was forwarded; an unstreamed response never
+        was. A batch's line is billed where its result is stored (`control/batches/claims.py`), and so is a background
+        response, unless its tenant ended it while it was streamed.
         """
         if self.idle_replica or self.request.purpose is not None:
             return False
@@ -182,20 +182,19 @@ class Attempt:
 
     @property
     def billed_later(self) -> bool:
-        """Of a batch's line: whether it is the whole answer, which budgets count now."""
+        """Whether a batch's line has its whole answer, which budgets count now."""
         return self.finish is Finish.COMPLETE
 
     @property
     def usage_for_limits(self) -> Usage:
-        """Usage for the limits, billed or not; our own count of the prompt if no engine has reported one."""
-        if self._told or self.usage.prompt_tokens:
+        """Usage for the limits, billed or not, with the gateway's count of the prompt if no engine reported one."""
+        if self._reported or self.usage.prompt_tokens:
             return self.usage
         return msgspec.structs.replace(self.usage, prompt_tokens=self.opened.prompt_tokens_estimate)
 
     @property
     def engine_usage(self) -> Usage:
-        """Usage for the router, which learns from engines' reports of a prompt and its cached part: empty if only we
-        have counted."""
+        """Usage for the router, which learns from the engine's prompt and cached tokens: zero without its report."""
         return Usage(completion_tokens=self.usage.completion_tokens) if self._counted_by_us else self.usage
 
     def lease_end(self, lease_id: str) -> LeaseEnd:
@@ -207,23 +206,23 @@ class Attempt:
 
     @property
     def failed_engine(self) -> Engine | None:
-        """The engine on which it failed; None: it had none."""
+        """The engine on which the attempt failed; None if it had none."""
         return self.prefill if self.prefill_failed else self.engine
 
     def finished(self, usage: Usage, finish: Finish = Finish.COMPLETE) -> None:
-        """End the attempt; `usage` is the engine's final count."""
-        self.ended = self._told = True
+        """End the attempt with the engine's final count."""
+        self.ended = self._reported = True
         self.finish, self.usage, self.outcome = finish, usage, Outcome.EXACT
 
     def counted(self, usage: Usage, finish: Finish, *, by_us: bool = False) -> None:
-        """End the attempt without a final count; `usage` was reported earlier, or counted by us."""
+        """End the attempt without a final count. The engine reported `usage` earlier, or it was counted here."""
         self.ended = True
         self._counted_by_us = by_us
         self.finish, self.usage = finish, usage
         self.outcome = Outcome.LOWER_BOUND if self.sent and not self.rejected else Outcome.EXACT
 
     def failed(self, error: SlipstreamError) -> None:
-        """The attempt ended with `error` after a lease was granted."""
+        """Record that the attempt ended with `error` after a lease was granted."""
         if self.finish is Finish.NOT_PLACED:
             self.finish = Finish.ENGINE_ERROR
         self._error = error
@@ -275,7 +274,7 @@ class Attempt:
         )
 
     def placed(self, engine: Engine) -> Placed:
-        """The record that an engine is about to be called."""
+        """Set the engine, and return the record that it is about to be called."""
         self.engine = engine
         return Placed(self.request.request_id, self.number, engine.replica_id, engine.url, engine.driver, engine.pool)
 
@@ -289,25 +288,25 @@ class Attempt:
             self._trace.tracker = self.tracker
 
     def first_text(self) -> None:
-        """The engine's first text has come."""
+        """Record the arrival of the engine's first text."""
         self.request.clock.end(Phase.FIRST_TOKEN)
 
     def generated(self) -> None:
-        """The engine writes no more."""
+        """Record that the engine has stopped writing."""
         self.request.clock.end(Phase.DECODE if self.first_event_seen else Phase.ENGINE)
 
     def judged(self) -> None:
-        """The answer is whole. Raises HandedOver for one that the client is not to have."""
+        """Called once the answer is complete. Raises HandedOver if the client must not get it."""
 
     @property
     def trace_headers(self) -> bytes:
-        """For the engine. An unsampled request is marked as such, or the engine might begin a trace of its own."""
+        """Trace headers for the engine. An unsampled request is marked, or the engine might begin its own trace."""
         if (trace := self.request.trace) is None:
             return b""
         return trace.header if self._trace is None else header(trace.context, self._trace.engine_span_id)
 
     def traced(self) -> None:
-        """Note for the request's spans how it ended."""
+        """Record the attempt's end for the request's spans."""
         if (trace := self._trace) is None:
             return
         trace.ended_s = self.request.clock.age_s
@@ -319,9 +318,9 @@ class Attempt:
     def measured(self) -> Measurement:
         """The request's measurement at this attempt's end.
 
-        Without an engine only the client's side is known: it read another request's generation, or nothing. Several
-        choices arrive as one stream, in which a gap belongs to no single choice: they get only a time to first token.
-        The engine's count and its last arrival belong together only where it ended the answer itself.
+        Without an engine only the client's side is known, because it read another request's generation or nothing.
+        Several choices arrive as one stream, in which a gap belongs to no single choice, so they get only a time to
+        first token. The engine's count matches its last arrival only if the engine ended the answer itself.
         """
         request, timing, first_token_s = self.request, self.timing, self.request.clock.first_token_s
         client = msgspec.structs.replace(
@@ -335,7 +334,7 @@ class Attempt:
         alone = request.generation.choices == 1
         own_end = alone and self.finish is Finish.COMPLETE and self.transcoder.finished
         per_token_s = timing.per_token_s(self.usage.completion_tokens) if own_end else None
-        told = self.tracker.timing if self.sent else None
+        reported = self.tracker.timing if self.sent else None
         gaps_seen = alone and timing.arrivals > 1
         side, release = request.side_on(self.engine.pool), request.compared_on(self.engine.pool)
         return msgspec.structs.replace(
@@ -352,14 +351,14 @@ class Attempt:
             tpot_ms=None if per_token_s is None else _ms(per_token_s),
             itl_max_ms=_ms(timing.longest_gap_s) if gaps_seen else None,
             gaps_over_100ms=timing.gaps_over_100ms if gaps_seen else None,
-            engine_queue_ms=None if told is None else _ms(told.queue_s),
-            engine_prefill_ms=None if told is None else _ms(told.prefill_s),
-            engine_grammar_ms=None if told is None or told.grammar_s is None else _ms(told.grammar_s),
-            retractions=None if told is None else told.retractions,
+            engine_queue_ms=None if reported is None else _ms(reported.queue_s),
+            engine_prefill_ms=None if reported is None else _ms(reported.prefill_s),
+            engine_grammar_ms=None if reported is None or reported.grammar_s is None else _ms(reported.grammar_s),
+            retractions=None if reported is None else reported.retractions,
         )
 
     def _compared_unserved(self, client: Measurement) -> Measurement:
-        """A side without an engine for its sessions is compared by that, too."""
+        """Add the request's side: one that lacks an engine for its sessions is compared by these errors, too."""
         request = self.request
         pool = request.expected_pool
         release = request.compared_on(pool)
@@ -367,9 +366,9 @@ class Attempt:
         return msgspec.structs.replace(client, side=request.side_on(pool), release=release, unit=unit)
 
     def closed(self) -> Closed:
-        """The record that the attempt is over."""
+        """The record of the attempt's end."""
         billed = self.billed
-        own = billed and self.opened.purpose is not None  # a run that its tenant ended, and pays
+        own = billed and self.opened.purpose is not None  # a run that its tenant ended and pays for
         return Closed(
             opened=msgspec.structs.replace(self.opened, purpose=None) if own else self.opened,
             outcome=self.outcome,
@@ -396,7 +395,7 @@ def transcoder_of(request: InferenceRequest, tracker: UsageTracker, read_error: 
 
 
 def unanswered(request: InferenceRequest) -> bytes:
-    """The whole answer to a request that no engine has had: complete, and empty."""
+    """The complete, empty answer to a request that no engine received."""
     transcoder = transcoder_of(request, UsageTracker(request.generation.choices), engine_error)
     transcoder.cut()
     return transcoder.finish()

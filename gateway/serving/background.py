@@ -1,6 +1,6 @@
-"""Work that no client waits for: prompts computed ahead, and copies to a release's candidate.
+"""Runs work that no client waits for: prompts computed in advance, and copies to a release's candidate.
 
-Each attempt runs alone on an idle replica, and gives way to any request that is placed there.
+Each attempt runs alone on an idle replica, and is cancelled when any request is placed there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gateway.serving.generator import Generator
 from gateway.serving.observers import RequestObserver
 
 TagT = TypeVar("TagT")
-"""The reason by which other requests end a task: a file, or a pool."""
+"""A task's tag, a file or a pool, by which other requests end the task."""
 
 
 class BackgroundAttempts:
-    """Runs each on the idle replica that the attempt names, or not at all; in the journal, and on no bill."""
+    """Runs each attempt on the idle replica that it names, or not at all. The journal records it; no bill has it."""
 
     def __init__(self, journal: UsageJournal, router: Router, generator: Generator) -> None:
         self._journal = journal
@@ -53,18 +53,18 @@ class IdleReplicaWork(RequestObserver, Generic[TagT]):
 
     def __init__(self) -> None:
         self._by_replica: dict[str, tuple[TagT, asyncio.Task[None]]] = {}
-        """By replica, with the tag; tasks that give way are removed."""
+        """Tasks with their tags, by replica. A task that gives way is removed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
-        """Cancel running tasks; their books are closed when this returns."""
+        """Cancel running tasks, and wait until their leases and journal records are closed."""
         for replica_id in list(self._by_replica):
             self._give_way(replica_id)
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def placed(self, attempt: Attempt, engine: Engine) -> None:
-        """A task on the same replica gives way."""
+        """Make a task on the same replica give way."""
         if engine.replica_id in self._by_replica:
             self._give_way(engine.replica_id)
 
@@ -75,9 +75,9 @@ class IdleReplicaWork(RequestObserver, Generic[TagT]):
         task.add_done_callback(self._tasks.discard)
 
     def _over(self, replica_id: str) -> None:
-        """Called by a task at its end: the replica is free, unless a later task has it."""
-        known = self._by_replica.get(replica_id)
-        if known is not None and known[1] is asyncio.current_task():
+        """Called by a task at its end, to free the replica unless a later task has it."""
+        running = self._by_replica.get(replica_id)
+        if running is not None and running[1] is asyncio.current_task():
             del self._by_replica[replica_id]
 
     def _give_way_of(self, tag: TagT) -> None:
@@ -85,6 +85,6 @@ class IdleReplicaWork(RequestObserver, Generic[TagT]):
             self._give_way(replica_id)
 
     def _give_way(self, replica_id: str) -> None:
-        """Cancelled once only: a second time would interrupt its books."""
+        """Cancel the task only once: a second time would interrupt its last journal record."""
         _, task = self._by_replica.pop(replica_id)
         task.cancel()

@@ -1,7 +1,7 @@
-"""Limits the bytes of bodies that one organization may have in a gateway's memory before their requests are reserved.
+"""Limits the bytes of one organization's request bodies in a gateway's memory, until the limiter has reserved them.
 
-A body of known length gets room for all of it before any of it is read, so that no half-read body waits for the rest. A
-body without a length takes room as it arrives. The oldest body always proceeds, so that growing bodies never deadlock.
+A body of known length gets all of its room before the gateway reads any of it, so that no half-read body waits. A body
+without a length takes room as it arrives. The oldest body always proceeds, so that growing bodies never deadlock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Body:
 
 
 class BodyRoom:
-    """The room of every organization. limit_bytes: for each organization; a single body gets in whatever its size."""
+    """The room of every organization. limit_bytes: the limit of each; a single body may exceed it."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -39,8 +39,8 @@ class BodyRoom:
 
     @contextlib.asynccontextmanager
     async def of(self, organization_id: str, size_bytes: int = 0) -> AsyncIterator[Body]:
-        """Create a body with room for `size_bytes`, after its turn within the organization, first come first served.
-        The end of the block frees all of its room."""
+        """Create a body with room for `size_bytes`, in order of arrival within the organization. The end of the block
+        frees all of its room."""
         body = Body(self, organization_id)
         try:
             await body.hold(size_bytes)
@@ -50,8 +50,8 @@ class BodyRoom:
 
     async def take(self, body: Body, size_bytes: int) -> None:
         """See `Body.hold`. size_bytes: additional bytes."""
-        line = self._waiting.get(body.organization_id)
-        if (not line and self._fits(body, size_bytes)) or self._is_oldest(body):
+        queue = self._waiting.get(body.organization_id)
+        if (not queue and self._fits(body, size_bytes)) or self._is_oldest(body):
             self._let_in(body, size_bytes)
             return
         turn = asyncio.get_running_loop().create_future()
@@ -69,16 +69,16 @@ class BodyRoom:
             self._taken_bytes[organization_id] -= body.size_bytes
             if not inside:
                 del self._inside[organization_id], self._taken_bytes[organization_id]
-        line = self._waiting.get(organization_id, {})
-        for turn, (waiting, size_bytes) in list(line.items()):
+        queue = self._waiting.get(organization_id, {})
+        for turn, (waiting, size_bytes) in list(queue.items()):
             oldest = self._is_oldest(waiting)
-            if not oldest and not (turn is next(iter(line)) and self._fits(waiting, size_bytes)):
+            if not oldest and not (turn is next(iter(queue)) and self._fits(waiting, size_bytes)):
                 continue
-            del line[turn]
+            del queue[turn]
             if not turn.done():
                 self._let_in(waiting, size_bytes)
                 turn.set_result(None)
-        if not line:
+        if not queue:
             self._waiting.pop(organization_id, None)
 
     def _let_in(self, body: Body, size_bytes: int) -> None:

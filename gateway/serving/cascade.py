@@ -1,7 +1,7 @@
 """Decides which requests go to a small model first, prepares them for it, and counts the outcomes.
 
-Cheap rules send requests straight to the large model; only the rest is tokenized and rendered a second time, by the
-small model's tokenizer and template.
+Cheap rules send requests straight to the large model. Only the remaining ones are rendered and tokenized a second time,
+with the small model's template and tokenizer.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gateway.serving.request import InferenceRequest
 
 Prepare = Callable[[Target], Awaitable[Prepared]]
-"""Prepares the same request for another model. Raises a RequestError if that model cannot take it."""
+"""Prepares the same request for another model. Raises a RequestError if that model cannot serve it."""
 
 
 class Wait:
-    """Wait for a slot at an engine. ended_s: how long the router held it; None: it did not report it."""
+    """A wait for an engine's slot. ended_s: its length in seconds as the router reported it; None if it did not."""
 
     ended_s: float | None = None
 
@@ -45,8 +45,8 @@ class Cascades:
         self._queues = QueueWatch()
 
     async def first(self, target: Target, prepared: Prepared, prepare: Prepare, *, measured: bool) -> First | None:
-        """The small model's request; None: go to the large one. measured: a request of the deployment's evals, which
-        use the cascade whenever its rules allow it, approved or not."""
+        """The small model's request; None if the large model serves it. measured: whether the request belongs to the
+        deployment's evals, which use the cascade whenever its rules allow it, approved or not."""
         small, cascade = self._catalog.first_of(target), target.model.cascade
         if small is None or cascade is None:
             return None
@@ -63,7 +63,7 @@ class Cascades:
             return None
         try:
             first = await prepare(small)
-        except RequestError:  # too long for it, or not for its dialect
+        except RequestError:  # too long for the small model, or not supported by its dialect
             self._metrics.asked(model, "rule")
             return None
         sampling = first.generation.sampling
@@ -78,7 +78,7 @@ class Cascades:
 
     @contextlib.contextmanager
     def waiting(self, attempt: Attempt) -> Iterator[Wait]:
-        """Context of the wait for a slot at an engine of a model with a cascade."""
+        """Watch the wait for an engine's slot, which shows whether a model with a cascade is busy."""
         cascade = attempt.target.model.cascade
         wait = Wait()
         if (
@@ -98,8 +98,8 @@ class Cascades:
 
 
 def eligible(prepared: Prepared, cascade: Cascade) -> bool:
-    """Whether a small model may be tried: a conversation that is not long, with one response in words. Tools, formats
-    and probabilities need the large model; token ids belong to its tokenizer."""
+    """Whether the small model may try the request: a short enough conversation with one response in plain text. Tools,
+    formats and probabilities need the large model, and token ids belong to its tokenizer."""
     generation, sampling = prepared.generation, prepared.generation.sampling
     prompt = generation.prompt
     if (

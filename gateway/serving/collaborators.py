@@ -1,4 +1,4 @@
-"""The pipeline's view of its collaborators. Their own modules describe the implementations."""
+"""Defines the pipeline's interfaces to its collaborators. Their own modules describe the implementations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UsageLimiter(Protocol):
     """`gateway.limits.limiter.Limiter`."""
 
     async def reserve(self, reservation_id: str, caller: Caller, tier: Tier, levels: Levels, cost: Cost) -> Reservation:
-        """Every reservation returned is to be settled; cancelling takes nothing. Raises LimitError or ServiceError."""
+        """The caller must settle it; a cancelled call reserves nothing. Raises LimitError or ServiceError."""
         ...
 
     def settle(self, reservation: Reservation, used: Cost, *, refund_request: bool = False) -> Awaitable[None]:
@@ -35,15 +35,15 @@ class UsageJournal(Protocol):
     """`gateway.metering.journal.journal.Journal`."""
 
     def opened(self, record: Opened) -> None:
-        """Raises JournalUnavailable: nothing may be served."""
+        """Raises JournalUnavailable if the request must not be served."""
         ...
 
     def placed(self, record: Placed) -> None:
-        """Raises JournalUnavailable: the engine must not be called."""
+        """Raises JournalUnavailable if the engine must not be called."""
         ...
 
     async def closed(self, record: Closed) -> None:
-        """Return once it is on disk. Raises JournalUnavailable, and keeps the record until it can be written."""
+        """Return once the record is on disk. Raises JournalUnavailable if the journal must write it later."""
         ...
 
 
@@ -51,7 +51,7 @@ class Router(Protocol):
     """`router.client.RouterClient`."""
 
     async def acquire(self, ask: LeaseRequest) -> Lease:
-        """Every lease returned must be released; cancelling takes nothing. Raises ServiceError, ModelNotFound."""
+        """The caller must release the lease; a cancelled call takes none. Raises ServiceError or ModelNotFound."""
         ...
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
@@ -71,7 +71,7 @@ class EngineCaller(Protocol):
     """`gateway.serving.generator.Generator`, or `gateway.serving.single_shot.SingleShot`."""
 
     async def generate(self, attempt: Attempt, lease: Lease) -> bytes:
-        """Have the granted engine serve the attempt, and end it. Returns the bytes that end the response. Raises
+        """Serve the attempt on the granted engine, and end it. Returns the bytes that end the response. Raises
         SlipstreamError; cancelling stops the engine."""
         ...
 
@@ -82,7 +82,7 @@ class PrefixLog(Protocol):
     def add(
         self, request_id: str, caller: Caller, endpoint: str, prepared: Prepared, *, texts_stored: bool = False
     ) -> None:
-        """Remember a request that an engine has had. texts_stored: its organization wants it."""
+        """Record a request that an engine received. texts_stored: whether its organization has opted in."""
         ...
 
 
@@ -90,5 +90,5 @@ class CompletionTexts(Protocol):
     """`gateway.autocomplete.text_store.TextStore`."""
 
     def add(self, request_id: str, caller: Caller, gap: Gap, completion: str | None) -> None:
-        """Remember a gap that was answered. Never raises."""
+        """Store an answered gap. Never raises."""
         ...

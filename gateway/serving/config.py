@@ -1,4 +1,4 @@
-"""Settings of the way from a decoded request to an engine and back."""
+"""Settings for serving decoded requests on engines."""
 
 from __future__ import annotations
 

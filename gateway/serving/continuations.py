@@ -1,11 +1,11 @@
 """Finds an earlier request's generation that also answers a gap.
 
-If the same gap is requested again while it is being filled, one generation answers both. If a gap's prefix is an
-earlier one's plus some characters, all else being equal, and the model wrote exactly these, the rest of its text is the
-response. So a user who types the shown text pays for no second generation, and sees the rest at once.
+If the same gap is requested again while it is being filled, one generation answers both requests. If a gap's prefix is
+an earlier one's plus some characters, all else being equal, and the model wrote exactly these, the rest of its text is
+the response. So a user who types the shown text pays for no second generation and sees the rest at once.
 
-One key's own requests only, in this process's memory only. Digests of prompts and texts of models are kept for `KEPT_S`
-after their last use.
+Only requests of the same key share a generation, and only within one process. Digests of prompts and generated texts
+stay in its memory for `KEPT_S` after their last use.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from gateway.wire.digest import digest_of
 from gateway.wire.fill.request import judged, opening_of
 
 LIMIT_BYTES = 16 * 1024 * 1024
-"""Limit for ended recordings of one process: some 12,000 short ones. The least recently used one goes first."""
+"""Limit for ended recordings of one process, about 12,000 short ones. The least recently used is dropped first."""
 ENTRY_BYTES = 1_200
-"""Approximate size of one without its text."""
+"""Approximate size of a recording without its text."""
 TOKEN_BYTES = 140
-"""Approximate size of a token with its probability, where responses are judged."""
+"""Approximate size of a token with its probability, which judged responses have."""
 KEPT_S = 60.0
 KEPT_CHARACTERS = 4_096
-"""A longer text is no completion between two keystrokes, and is forgotten with its request."""
+"""Longest text kept. A longer one is no completion between two keystrokes, and is dropped with its request."""
 LOOKED_AT = 16
 """Recordings checked per position in a file, newest first."""
 ONE_ANSWER = 0.1
-"""Up to this temperature two equal requests want one response. Above it a script may want several different ones, so
-that only keystrokes share there."""
+"""Highest temperature at which two equal requests share a response. Above it, a script may want several different
+responses, so only keystrokes share one."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Fields that must be equal for one generation to answer two requests."""
+    """The parts of a request that decide whether an earlier generation answers it."""
 
     place: bytes
     """See `Cursor`."""
@@ -55,17 +55,17 @@ class Question(msgspec.Struct, frozen=True):
     """See `Cursor`."""
 
     def cursor(self) -> Cursor:
-        """Position from which it requests text."""
+        """The position from which the request wants text."""
         return Cursor(self.place, len(self.prefix), digest_of((self.prefix,)), self.ended_by)
 
     def typed(self, recording: Recording) -> str | None:
-        """Text by which the prefix extends the recording's, if the recording may answer it; None: it does not."""
+        """The text by which the prefix extends the recording's; None if the recording cannot answer the request."""
         cursor, before = recording.cursor, recording.cursor.characters
         typed = self.prefix[before:]
         if not 0 <= len(self.prefix) - before <= MAX_TYPED or not recording.written.text.startswith(typed):
             return None
         if recording.end is None:
-            # half of the tokens, each a character or more, are to come
+            # at least half of the tokens, each a character or more, must still follow
             if cursor.ended_by != self.ended_by or 2 * len(typed) > self.most_tokens:
                 return None
         elif not recording.end.kept or not typed:  # a client that repeats an answered request wants another response
@@ -74,7 +74,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def question_of(request: InferenceRequest) -> Question | None:
-    """None: the request needs its own generation."""
+    """The request's question; None if the request needs its own generation."""
     model, prepared, generation = request.target.model, request.prepared, request.generation
     gap, sampling = prepared.gap, generation.sampling
     if gap is None or prepared.warm_up or not model.fim.reuse or request.purpose is not None:
@@ -84,10 +84,10 @@ def question_of(request: InferenceRequest) -> Question | None:
     wants_one = sampling.seed is not None or (sampling.temperature is not None and sampling.temperature <= ONE_ANSWER)
     if not request.typed and not wants_one:
         return None
-    asked = request.caller, model, generation.adapter, sampling, gap.path, gap.language
+    identity = request.caller, model, generation.adapter, sampling, gap.path, gap.language
     ended_by = prepared.rules, request.typed, prepared.session, request.network
     snippets = (text for snippet in gap.snippets for text in (snippet.path, snippet.text))
-    place = digest_of((repr(asked), gap.suffix, *snippets))
+    place = digest_of((repr(identity), gap.suffix, *snippets))
     return Question(place, gap.prefix, sampling.max_tokens, digest_of((repr(ended_by),)))
 
 
@@ -107,12 +107,12 @@ class Continuations:
         self._now = now
         self._limit_bytes = limit_bytes
         self._places: dict[bytes, dict[Recording, None]] = {}
-        """By `Cursor.place`, oldest first."""
+        """Recordings by `Cursor.place`, oldest first."""
         self._kept: dict[Recording, float] = {}
         """Recordings of ended requests, with their expiry, the least recently used first."""
         self._kept_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        """Runs while anything is kept."""
+        """Runs while a recording is kept."""
 
     def __len__(self) -> int:
         return sum(map(len, self._places.values()))
@@ -127,8 +127,8 @@ class Continuations:
 
     @contextlib.contextmanager
     def joined(self, request: InferenceRequest) -> Iterator[str | None]:
-        """Within this block the request reads an earlier one's recording, whose id is given, or writes one that later
-        ones may read; or neither, where nothing is shared."""
+        """Within this block, the request reads an earlier request's recording or records its own text for later
+        requests, if it shares at all. Yields the earlier request's id; None if the request reads no recording."""
         question = question_of(request)
         if question is not None:
             self._forget()
@@ -144,8 +144,8 @@ class Continuations:
                 self._keep(request.recording)
 
     async def follow(self, attempt: Attempt) -> bytes | None:
-        """Answer from the recording that the request reads. Returns what ends the answer; None: it reads none that
-        serves, nothing was sent, and an engine has to be asked. Raises as `Follower.run`."""
+        """Answer from the recording that the request reads. Returns the bytes that end the answer; None if no recording
+        serves: nothing was sent, and an engine must answer. Raises the errors of `Follower.run`."""
         request, reading = attempt.request, attempt.request.reading
         if reading is None:
             return None
@@ -222,7 +222,7 @@ class Continuations:
 
 
 def bytes_of(recording: Recording) -> int:
-    """Approximate size in memory of an ended one; its text does not change any more."""
+    """Approximate size in memory of an ended recording, whose text no longer changes."""
     written = recording.written
     listed = sum(len(text) for text, _ in written.tokens)  # an engine may list tokens that the text lacks
     return ENTRY_BYTES + sys.getsizeof(written.text) + TOKEN_BYTES * len(written.tokens) + listed

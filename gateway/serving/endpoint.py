@@ -1,6 +1,6 @@
-"""An inference endpoint: authenticates and decodes a request; `RequestPipeline` does the rest.
+"""Authenticates and decodes an inference request; `RequestPipeline` does the rest.
 
-It is a separate ASGI application, so that the front door can call it directly; the routes lead here too.
+An endpoint is a separate ASGI application, so that the front door can call it directly. The routes lead to it, too.
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ from telemetry.current_request import CurrentRequest, current_request
 
 _SENDER = SENDER_HEADER.encode()
 POOL_HEADER = b"x-slipstream-pool"
-"""Pool that must serve one of the deployment's own requests."""
+"""Header that names the pool for one of the deployment's own requests."""
 LONG_BYTES = 1_000_000
-"""A longer body holds the loop for milliseconds while it is decoded, and as long once more while it is counted."""
+"""A longer body blocks the loop for milliseconds while it is decoded, and as long again while it is counted."""
 LET_IN_S = 0.001
-"""Seconds that it waits between the two."""
+"""Pause between the decoding and the counting of a long body."""
 LONG_ON_ITS_WAY_S = 0.5
-"""Time after which a body's key is checked again: revocations hold within a second."""
+"""Age at which a request's key is checked again, because revocations hold within a second."""
 TIERS = {Scope.CHAT: Tier.CHAT, Scope.COMPLETIONS: Tier.AUTOCOMPLETE}
 """Tier of the models that a scope's endpoints are made for."""
 
 _NOTHING = contextlib.nullcontext()
 logger = logging.getLogger(__name__)
 IsTheirs = Callable[[bytes], bool]
-"""Whether a body, its JSON not yet checked, belongs to another API on the same path."""
+"""Whether a body, whose JSON is not yet checked, belongs to another API on the same path."""
 
 
 class InferenceServices(msgspec.Struct, kw_only=True):
-    """A running gateway's parts that endpoints use. References only; each part owns its own state. spans: None: nothing
-    is traced. access_log: None: none is written."""
+    """References to a running gateway's parts that endpoints use. Each part owns its own state. spans: None if nothing
+    is traced. access_log: None if no log is written."""
 
     keyring: Keyring
     catalog: ModelCatalog
@@ -91,19 +91,19 @@ class InferenceServices(msgspec.Struct, kw_only=True):
     access_log: AccessLog | None = None
 
     def refused(self, arrival: Arrival, error: SlipstreamError, status: int) -> None:
-        """Count a request that was refused before it was prepared, and record it when its caller is known."""
-        self.metrics.answered("none", arrival.endpoint, status, error.code)  # its tier is not known
+        """Count a request that was refused before it was prepared, and record it if its caller is known."""
+        self.metrics.answered("none", arrival.endpoint, status, error.code)  # its tier is unknown
         if error.caller is not None:
             arrival.clock.end(Phase.AUTH)
             self.traces.refused(arrival, error.caller, status, error)
 
 
 class InferenceEndpoint(Generic[AskedT]):
-    """One endpoint. wire_format: its clients' format. scope: required of their keys. others: APIs on the same path,
-    with the test for their bodies. task: required of models; None: any."""
+    """One endpoint. wire_format: its clients' format. scope: the scope that keys need. others: APIs on the same path,
+    with the tests for their bodies. task: the task that models need; None for any."""
 
     generates = True
-    """An engine serves its requests."""
+    """Whether an engine serves its requests."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class InferenceEndpoint(Generic[AskedT]):
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         """Serve one request on its connection; `send` is not used."""
-        # taken out: it holds uvicorn's cycle, which holds the scope, and only the collector would find that circle
+        # popped: it refers to uvicorn's cycle, which refers to the scope; only the garbage collector would free them
         connection: ClientConnection = scope.pop(SCOPE_KEY)
         arrival = Arrival(self._format, dict(scope["headers"]), connection.network)
         names = CurrentRequest(arrival.request_id)
@@ -149,7 +149,7 @@ class InferenceEndpoint(Generic[AskedT]):
     async def _serve(
         self, arrival: Arrival, connection: ClientConnection, receive: Receive, names: CurrentRequest
     ) -> Ended:
-        """Serve it to its end. names: for its log lines. Raises nothing."""
+        """Serve a request to its end. names: the ids for its log lines. Raises nothing."""
         services = self._services
         try:
             async with ClientWatch(connection):
@@ -164,15 +164,15 @@ class InferenceEndpoint(Generic[AskedT]):
             return Ended(status, error.code)
         except Exception:
             logger.exception("request %s failed", arrival.request_id)
-            error_of_ours = InternalError(f"Internal error. Quote request {arrival.request_id} when you report it.")
-            response_of(arrival, connection).fail(error_of_ours)
-            return Ended(500, error_of_ours.code)
+            internal_error = InternalError(f"Internal error. Quote request {arrival.request_id} when you report it.")
+            response_of(arrival, connection).fail(internal_error)
+            return Ended(500, internal_error.code)
         return await self._answer(arrival, connection, request)
 
     async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:
         """Serve a prepared request to its end. Raises nothing."""
         services = self._services
-        connection.reserved()  # which the pipeline does first, or refuses
+        connection.reserved()  # the pipeline reserves first, or refuses
         response = response_of(arrival, connection)
         wait = Wait()
         services.idle_timeouts.add(wait)
@@ -190,7 +190,7 @@ class InferenceEndpoint(Generic[AskedT]):
     async def _begin(
         self, arrival: Arrival, receive: Receive, connection: ClientConnection, names: CurrentRequest
     ) -> InferenceRequest:
-        """Steps 1 and 2 of a request. names: for its log lines."""
+        """Authenticate, decode and prepare a request. names: the ids for its log lines."""
         key = await self._key(arrival.headers, connection.network)
         organization_id = names.organization_id = key.caller.organization_id
         connection.serve(organization_id)
@@ -201,7 +201,7 @@ class InferenceEndpoint(Generic[AskedT]):
                     raise _loop(arrival.headers)
                 arrival.pool = self._pool(arrival.headers, key)
             except SlipstreamError:
-                await self._shares.turn(organization_id)  # which all others wait for before their body is read
+                await self._shares.turn(organization_id)  # other requests wait for it before their body is read
                 raise
             unserved = self._shares.unserved
             if not unserved.free(organization_id):
@@ -211,38 +211,38 @@ class InferenceEndpoint(Generic[AskedT]):
             async with self._room_for(arrival.headers, organization_id) as room:
                 body = await self._body(arrival.headers, receive, connection, organization_id, room)
                 async with _InTime(self._config.prepare_timeout_s):
-                    asked = await self._asked(arrival, body, organization_id)
-                    del body  # the decoded request holds a copy of all of it
+                    decoded = await self._asked(arrival, body, organization_id)
+                    del body  # the decoded request has a copy of it
                     if arrival.clock.age_s > LONG_ON_ITS_WAY_S:  # a key may have been revoked meanwhile
                         key = await self._key(arrival.headers, connection.network)
-                    return await self._prepared(arrival, key, asked)
+                    return await self._prepared(arrival, key, decoded)
         except SlipstreamError as error:
             self._shares.spend(organization_id, REFUSAL_S)
             error.caller = key.caller if key.purpose is None else None
             raise
 
-    async def _prepared(self, arrival: Arrival, key: KeyRecord, asked: Asked) -> InferenceRequest:
-        """The request, prepared for its model, and for the small model that is to respond first, if any."""
+    async def _prepared(self, arrival: Arrival, key: KeyRecord, decoded: Asked) -> InferenceRequest:
+        """Prepare the request for its model, and for the small model that responds first, if any."""
         services, prepare = self._services, arrival.wire_format.prepare
         salt = services.salts.of(key.caller.organization_id)
-        arrival.model = asked.model or None
-        target = services.catalog.find(asked.model, key.may_use, key.adapters, self._task, self._tier)
-        key.require_model(target.model, asked.model, services.catalog.models)
+        arrival.model = decoded.model or None
+        target = services.catalog.find(decoded.model, key.may_use, key.adapters, self._task, self._tier)
+        key.require_model(target.model, decoded.model, services.catalog.models)
         if target.model.task is not self._task and self._task is not None:
             raise self._wrong_task(target.model, key)
         cascades = self.generates and target.model.cascade is not None
         small = services.catalog.first_of(target) if cascades else None
         measured = small is not None and arrival.pool == small.model.pool != target.model.pool
         if measured:
-            arrival.pool = ""  # the small model's pool stands for the cascade
+            arrival.pool = ""  # the small model's pool selects the cascade
         elif arrival.pool:
             target = services.catalog.on_pool(target, arrival.pool)
         target = msgspec.structs.replace(target, client=arrival.client)
         arrival.clock.end(Phase.AUTH)
 
         async def prepare_for(other: Target) -> Prepared:
-            made = await prepare(asked, arrival.request_id, key.caller, salt, other)
-            return in_class(made, key.priorities.for_tier(target.model.tier))
+            result = await prepare(decoded, arrival.request_id, key.caller, salt, other)
+            return in_class(result, key.priorities.for_tier(target.model.tier))
 
         try:
             prepared = await prepare_for(target)
@@ -254,10 +254,9 @@ class InferenceEndpoint(Generic[AskedT]):
         return request
 
     def _pool(self, headers: Mapping[bytes, bytes], key: KeyRecord) -> str:
-        """The pool that one of our own requests names; empty: none. Raises ScopeMissing if another request names
-        one."""
-        asked = headers.get(POOL_HEADER)
-        if asked is None:
+        """The pool that the deployment's own request names; empty if none. Raises ScopeMissing for other requests."""
+        pool_name = headers.get(POOL_HEADER)
+        if pool_name is None:
             return ""
         if key.purpose is None:
             name = POOL_HEADER.decode()
@@ -266,10 +265,10 @@ class InferenceEndpoint(Generic[AskedT]):
                 f"'{Scope.EVALS.value}' may. Leave it out.",
                 param=name,
             )
-        return asked.decode("latin-1")
+        return pool_name.decode("latin-1")
 
     def _with_chat_models(self, error: WrongEndpoint, key: KeyRecord) -> WrongEndpoint:
-        """Add the caller's chat models to the error: only here are they known."""
+        """Add the caller's chat models, which only the endpoint knows, to the error."""
         names = ", ".join(self._services.catalog.names(key.may_use, chat=True))
         advice = f"Chat models that this key may use: {names}." if names else "This key may use no chat model."
         return WrongEndpoint(f"{error.message} {advice}", param=error.param)
@@ -281,7 +280,7 @@ class InferenceEndpoint(Generic[AskedT]):
         return WrongEndpoint(f"'{model.name}' is served by {model.task.paths}, not here. {advice}", param="model")
 
     async def _key(self, headers: Mapping[bytes, bytes], network: str) -> KeyRecord:
-        """The caller's key. Raises like `authenticate`, an AuthError at the pace of its network."""
+        """The caller's key. Raises the errors of `authenticate`, an AuthError at the pace of the caller's network."""
         try:
             return await authenticate(self._format.authorization(headers), self._services.keyring)
         except AuthError:
@@ -291,7 +290,7 @@ class InferenceEndpoint(Generic[AskedT]):
     def _room_for(
         self, headers: Mapping[bytes, bytes], organization_id: str
     ) -> contextlib.AbstractAsyncContextManager[Body | None]:
-        """Room for a body. A small one needs none; one of unknown length takes room as it arrives."""
+        """Room for a body. A small body needs none; a body of unknown length takes room as it arrives."""
         length = headers.get(b"content-length", b"")
         if not length.isdigit():
             return self._room.of(organization_id)
@@ -300,7 +299,7 @@ class InferenceEndpoint(Generic[AskedT]):
         return _NOTHING
 
     def _charged(self, size_bytes: int, organization_id: str) -> contextlib.AbstractContextManager[None]:
-        """Work on a large body is charged to the organization's share of the event loop."""
+        """Charge work on a large body to the organization's share of the event loop."""
         if size_bytes >= LARGE_BYTES:
             return self._shares.charged(organization_id)
         return _NOTHING
@@ -313,15 +312,15 @@ class InferenceEndpoint(Generic[AskedT]):
         organization_id: str,
         room: Body | None,
     ) -> bytes:
-        """Read the body and check its structure. room: grows with the body; None: not needed."""
+        """Read the body and check its structure. room: the body's room, which grows with it; None if it needs none."""
         feed, turn = BodyShape(self._config).feed, self._shares.turn
         size_bytes = 0
 
-        def check(piece: bytes) -> None:
+        def check(chunk: bytes) -> None:
             nonlocal size_bytes
-            size_bytes += len(piece)
+            size_bytes += len(chunk)
             with self._charged(size_bytes, organization_id):
-                feed(piece)
+                feed(chunk)
 
         async def pause(size_bytes: int) -> None:
             if size_bytes >= LARGE_BYTES:
@@ -338,21 +337,21 @@ class InferenceEndpoint(Generic[AskedT]):
         return next((other for is_theirs, other in self._others if is_theirs(body)), self._format)
 
     async def _asked(self, arrival: Arrival, body: bytes, organization_id: str) -> Asked:
-        """The decoded body; from now on the arrival's format is the body's."""
+        """Decode the body, and set the arrival's format to the body's."""
         if len(body) >= LARGE_BYTES:
             await self._shares.turn(organization_id)
         with self._charged(len(body), organization_id):
             arrival.wire_format = self._format_of(body)
-            asked: Asked = arrival.wire_format.decode(body)
+            decoded: Asked = arrival.wire_format.decode(body)
         if len(body) > LONG_BYTES:
-            # `sleep(0)` lets neither timers nor sockets in
+            # `sleep(0)` would run neither timers nor sockets
             await asyncio.sleep(LET_IN_S)
-        return asked
+        return decoded
 
 
 class _InTime:
-    """`async with`: raises PreparationTimeout after `timeout_s`. No reservation exists yet, so no limit of the caller
-    ends slow work here. Like `asyncio.timeout`, at a third of its cost."""
+    """Context that raises PreparationTimeout after `timeout_s`. No reservation exists yet, so no limit of the caller
+    ends slow work here. It works like `asyncio.timeout`, at a third of the cost."""
 
     __slots__ = ("_fired", "_task", "_timeout_s", "_timer")
 
@@ -383,14 +382,14 @@ class _InTime:
 
 
 def _loop(headers: Mapping[bytes, bytes]) -> EngineLoop:
-    """The error for a request that this deployment sent to an engine, and got itself."""
-    place = shortened(repr(headers.get(b"host", b"").decode("latin-1")))
+    """The error for a request that this deployment sent to an engine but received itself."""
+    host = shortened(repr(headers.get(b"host", b"").decode("latin-1")))
     return EngineLoop(
-        f"This request comes from this deployment itself: a pool has a replica at {place}, which is the gateway's own "
+        f"This request comes from this deployment itself: a pool has a replica at {host}, which is the gateway's own "
         "address. Give that replica the URL of its engine."
     )
 
 
 def response_of(arrival: Arrival, connection: ClientConnection) -> ResponseWriter:
-    """A response in the client's format, as far as that is known by now."""
+    """A response in the client's format, as far as it is known."""
     return ResponseWriter(connection, arrival.wire_format, arrival.request_id)

@@ -10,7 +10,7 @@ MAX_ERROR_BYTES = 65_536
 
 
 async def refusal(driver: Driver, stream: EngineStream) -> SlipstreamError:
-    """The matching error; a full engine may have reported how long to wait."""
+    """The error of an engine's response, with the retry delay that a full engine may have sent."""
     error = driver.error(stream.status, await _rest_of(stream))
     if isinstance(error, Overloaded) and stream.retry_after_s is not None:
         error.retry_after_s = stream.retry_after_s
@@ -18,7 +18,7 @@ async def refusal(driver: Driver, stream: EngineStream) -> SlipstreamError:
 
 
 async def _rest_of(stream: EngineStream) -> bytes:
-    """An error's body, as much of it as is worth reading."""
+    """Read an error's body, until its end or until it has `MAX_ERROR_BYTES`."""
     body = b""
     while len(body) < MAX_ERROR_BYTES and (data := await stream.read()):
         body += data

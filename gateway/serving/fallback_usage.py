@@ -1,5 +1,5 @@
-"""Usage of an attempt without the engine's final count: its last report, or our count of the prompt and of the text it
-sent."""
+"""Finds the usage of an attempt without the engine's final count: the engine's last report, or the gateway's own count
+of the prompt and of the sent text."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ logger = logging.getLogger(__name__)
 
 
 async def count(attempt: Attempt, finish: Finish) -> None:
-    """Record it in the attempt, and in the response if that is still to come.
+    """Record the usage in the attempt, and in the response if its usage has not been sent.
 
-    An engine that had begun, or kept the request, is taken to have read the prompt. Its report counts unless it has
-    sent more: some engines report once, early. The sent text is tokenized off the loop; should that be cancelled, the
-    count by events stands.
+    An engine that began to respond, or kept the request, is assumed to have read the prompt. Its report counts unless
+    it has sent more, because some engines report once, early. The sent text is tokenized off the loop; if that is
+    cancelled, the count by events stands.
     """
     request, tracker = attempt.request, attempt.tracker
-    told, delivered = tracker.total, tracker.delivered
-    if told is not None and tracker.final:
-        attempt.finished(told, finish)
+    reported, delivered = tracker.total, tracker.delivered
+    if reported is not None and tracker.final:
+        attempt.finished(reported, finish)
         return
     given_up = finish is Finish.CLIENT_GONE or attempt.transcoder.satisfied
     left_alone = given_up and attempt.sent and not attempt.rejected
-    if told is None and not attempt.first_event_seen and not left_alone:
+    if reported is None and not attempt.first_event_seen and not left_alone:
         attempt.counted(Usage(), finish)
         return
-    least, by_us = told or Usage(attempt.prepared.prompt_tokens), told is None
-    usage = _at_least(least, delivered.events)
+    minimum, by_us = reported or Usage(attempt.prepared.prompt_tokens), reported is None
+    usage = _at_least(minimum, delivered.events)
     attempt.counted(usage, finish, by_us=by_us)
     prompt = attempt.prepared.generation.prompt
-    # an echoed prompt is in the text, and was not generated
+    # an echoed prompt is in the text, but was not generated
     tokenizer = None if isinstance(prompt, TextPrompt) and prompt.echo else attempt.target.tokenizer
-    # turns of their own: a tenant whose prompts fill its queue must not be counted by events because of that
+    # a separate queue, because a tenant whose prompts fill its own queue must still be counted by tokens
     turn = f"{request.caller.organization_id} delivered"
     try:
-        usage = _at_least(least, await delivered.tokens(tokenizer, turn))
+        usage = _at_least(minimum, await delivered.tokens(tokenizer, turn))
     except SlipstreamError as error:
         logger.warning("request %s: output counted by events: %s", request.request_id, error)
     attempt.counted(usage, finish, by_us=by_us)

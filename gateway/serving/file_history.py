@@ -1,7 +1,8 @@
-"""Remembers the prompt that engines last computed for each file, and how much of it the file's next request finds.
+"""Remembers the prompt that engines last computed for each file, and measures how much of it the file's next request
+finds cached.
 
-Only block hashes of prompts and digests of files are kept. A gateway knows its own requests: if a file's requests reach
-several gateways, each sees a part, so that gaps look longer and shares smaller than they are, never better.
+It keeps only block hashes of prompts and digests of files. A gateway knows only its own requests: if a file's requests
+reach several gateways, gaps look longer and shares smaller than they are, never better.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     from gateway.serving.attempt import Attempt
 
 LIMIT_BYTES = 16 * 1024 * 1024
-"""Some 7,000 files of 8,000 tokens; the least recently requested are forgotten."""
+"""Limit of the history, about 7,000 files of 8,000 tokens. The least recently requested files are dropped."""
 ENTRY_BYTES = 400
 """Approximate size of an entry without its hashes."""
 
 
 class Computed(msgspec.Struct, frozen=True):
-    """A file's newest prompt that an engine has in memory, or had."""
+    """A file's newest prompt that an engine has, or had, in memory."""
 
     hashes: bytes
-    """Hashes of tokens (`contracts.prefix`); empty: its engine got text."""
+    """Hashes of tokens (`contracts.prefix`); empty if its engine received text."""
     replica_id: str
     placed_s: float
     ended_s: float
@@ -42,15 +43,15 @@ class Computed(msgspec.Struct, frozen=True):
 
 
 class Placing(msgspec.Struct, frozen=True):
-    """A request at the moment it was given an engine."""
+    """The state of a request's file at the request's placement."""
 
     at_s: float
     before: Computed | None
-    """The file's previous state; None: unknown."""
+    """The file's previous state; None if it is unknown."""
 
 
 class FileHistory(RequestObserver):
-    """Bounded, in memory. objective: of a pool. clock: monotonic seconds."""
+    """A history of files, bounded and in memory. objective: returns a pool's objective. clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -64,10 +65,10 @@ class FileHistory(RequestObserver):
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._files: OrderedDict[tuple[str, bytes], Computed] = OrderedDict()
-        """By model, with its adapter, and file."""
+        """Newest prompts by model, with its adapter, and file."""
         self._bytes = 0
-        self._telling: set[str] = set()
-        """Pools whose engines have reported cached tokens: without any report, zero means unknown."""
+        self._reporting: set[str] = set()
+        """Pools whose engines have reported cached tokens. Without any report, zero means unknown."""
 
     def __len__(self) -> int:
         return len(self._files)
@@ -83,18 +84,18 @@ class FileHistory(RequestObserver):
             self.computed(attempt.request.prepared, attempt.placing, attempt.engine, attempt.engine_usage)
 
     def placing(self, prepared: Prepared) -> Placing | None:
-        """The file's state as the request gets an engine; None: it is in no file."""
+        """The file's state at the request's placement; None if the request has no file."""
         if not prepared.file:
             return None
         return Placing(self._clock(), self._files.get((prepared.generation.public_model, prepared.file)))
 
     def computed(self, prepared: Prepared, placing: Placing, engine: Engine, usage: Usage) -> None:
-        """The engine has computed the prompt. usage: its report; without one nothing is learnt."""
+        """Record that the engine has computed the prompt. usage: its report, without which nothing is recorded."""
         if not usage.prompt_tokens:
             return
         if usage.cached_tokens:
-            self._telling.add(engine.pool)
-        if placing.before is not None and not prepared.warm_up and engine.pool in self._telling:
+            self._reporting.add(engine.pool)
+        if placing.before is not None and not prepared.warm_up and engine.pool in self._reporting:
             model = prepared.generation.model
             self._metrics.prefilled_again(model, max(usage.prompt_tokens - usage.cached_tokens, 0))
             hashes = _token_hashes(prepared)
@@ -109,7 +110,7 @@ class FileHistory(RequestObserver):
         if known is not None:
             self._bytes -= len(known.hashes) + ENTRY_BYTES
             if known.placed_s > computed.placed_s:
-                computed = known  # this one was superseded, and has taken longer to end
+                computed = known  # this request was superseded, and took longer to end
         self._files[key] = computed
         self._bytes += len(computed.hashes) + ENTRY_BYTES
         while self._bytes > self._limit_bytes:
@@ -118,7 +119,7 @@ class FileHistory(RequestObserver):
 
 
 def became(before: Computed, hashes: bytes, replica_id: str, usage: Usage) -> Kv | None:
-    """The part that the engine still had of two prompts' common blocks; None: they share none.
+    """What became of two prompts' common blocks in the engine's cache; None if the prompts share none.
 
     An engine always computes a prompt's last token, so a block that ends with it does not count.
     """
@@ -132,8 +133,7 @@ def became(before: Computed, hashes: bytes, replica_id: str, usage: Usage) -> Kv
 
 
 def shared_blocks(one: bytes, other: bytes) -> int:
-    """Number of equal hashes with which two chains begin: a hash covers all blocks before it, so a binary search finds
-    the last."""
+    """Number of equal hashes with which two chains begin. A hash covers all earlier blocks: binary search works."""
     low, high = 0, min(len(one), len(other)) // HASH_BYTES
     while low < high:
         middle = (low + high + 1) // 2

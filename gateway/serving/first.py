@@ -1,4 +1,4 @@
-"""The request to a small model before a request's own model."""
+"""Holds the request to a small model, which is tried before the request's own model."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gateway.wire.prepared import Prepared, Target
 
 
 class First(NamedTuple):
-    """The same request to the small model: counted by its tokenizer, laid out by its template, cut to the rules."""
+    """The request, rendered with the small model's template, counted by its tokenizer and limited by the rules."""
 
     cascade: Cascade
     target: Target
     prepared: Prepared
     capped: bool
-    """Its output limit is below the client's: a response that ends at this limit is incomplete."""
+    """Whether its output limit is below the client's, so that a response that ends at this limit is incomplete."""

@@ -1,4 +1,4 @@
-"""A small model's attempt at a request: its answer is held back until it is whole and known to be good enough."""
+"""Runs a small model's attempt at a request, whose answer is held back until it is complete and good enough."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Judgement = Literal["kept", "unsure", "too_long", "late", "failed"]
 
 
 class FirstAttempt(Attempt):
-    """Attempt 0 of a request that has a `First`. Billed only if it is kept; the journal has it either way, with the
-    small model's name."""
+    """Attempt 0 of a request that has a `First`. It is billed only if it is kept; the journal records it either way,
+    with the small model's name."""
 
     transcoder: JudgedAnswer
 
@@ -37,16 +37,16 @@ class FirstAttempt(Attempt):
         self._first = first
         self.judgement: Judgement = "failed"
         self.deadline: asyncio.Timeout | None = None
-        """Ends it; none any more once it is kept."""
+        """The timeout that ends the attempt; without a deadline once the attempt is kept."""
 
     @property
     def kept(self) -> bool:
-        """The client gets it."""
+        """Whether the client gets the answer."""
         return self.judgement == "kept"
 
     @property
     def left(self) -> bool:
-        """The client has gone, undecided."""
+        """Whether the client left before the decision."""
         return self.judgement == "failed" and self.client.watch.since_s is not None
 
     @property
@@ -56,7 +56,7 @@ class FirstAttempt(Attempt):
         return self.kept and super().billed
 
     def begin(self, *, salted_cache: bool, read_error: ReadError) -> None:
-        """See `Attempt`; the client reads the name of the model it requested."""
+        """See `Attempt`; the client sees the name of the model that it requested."""
         request, generation = self.request, self.prepared.generation
         self.tracker = UsageTracker(1, salted_cache=salted_cache)
         if self._trace is not None:
@@ -67,35 +67,35 @@ class FirstAttempt(Attempt):
         self.transcoder = JudgedAnswer(inner)
 
     def first_text(self) -> None:
-        """The client has not got the text: its wait continues."""
+        """The client has not received the text, so its wait continues."""
 
     def generated(self) -> None:
-        """The client has not got the response: its wait continues, for the large model's if this one is dropped."""
+        """The client has no response yet, so its wait continues, for the large model's if this one is dropped."""
         self.request.clock.end(Phase.ENGINE)
 
     def judged(self) -> None:
-        """The small model has ended its answer. Raises HandedOver unless the client is to have it."""
-        confidence, least = self.transcoder.confidence, self._first.cascade.min_confidence
+        """Judge the small model's complete answer. Raises HandedOver unless the client gets it."""
+        confidence, threshold = self.transcoder.confidence, self._first.cascade.min_confidence
         model = self.prepared.generation.model
         if self._first.capped and self.tracker.finish_reasons.get(0) == "length":
             self.judgement = "too_long"
             raise HandedOver(f"{model} had not ended its answer within its limit.")
-        if confidence is None or confidence < least:
+        if confidence is None or confidence < threshold:
             self.judgement = "unsure"
-            told = "no confidence" if confidence is None else f"a confidence of {confidence:.3g}"
-            raise HandedOver(f"{model} answered with {told}; {least:g} is required.")
+            found = "no confidence" if confidence is None else f"a confidence of {confidence:.3g}"
+            raise HandedOver(f"{model} answered with {found}; {threshold:g} is required.")
         self.judgement = "kept"
         self.request.clock.end(Phase.FIRST_TOKEN)
         if self.deadline is not None:
-            self.deadline.reschedule(None)  # its books are closed in peace
+            self.deadline.reschedule(None)  # no deadline may interrupt its last journal record
 
     def measured(self) -> Measurement:
-        """The client gets the response at once: its token timing is no client's experience."""
+        """The measurement without token timing, because the client gets the response all at once."""
         measured = super().measured()
         return msgspec.structs.replace(measured, tpot_ms=None, itl_max_ms=None, gaps_over_100ms=None)
 
     def closed(self) -> Closed:
-        """An attempt that its deadline ended was left by us, not by its client."""
+        """The record; if the deadline ended the attempt, the client did not."""
         closed = super().closed()
         if self.deadline is None or not self.deadline.expired():
             return closed
@@ -106,11 +106,11 @@ class FirstAttempt(Attempt):
 class HeldAnswer(Unread):
     """A response for a client, held until `give`."""
 
-    __slots__ = ("_pieces", "_streams")
+    __slots__ = ("_chunks", "_streams")
 
     def __init__(self) -> None:
         super().__init__()
-        self._pieces: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._streams = False
 
     def start_stream(self) -> None:
@@ -119,7 +119,7 @@ class HeldAnswer(Unread):
 
     def events(self, data: bytes) -> None:
         """Send nothing yet."""
-        self._pieces.append(data)
+        self._chunks.append(data)
 
     def give(self, request: InferenceRequest, response: ResponseWriter) -> None:
         """Send the held response to the client, without its final events."""
@@ -127,4 +127,4 @@ class HeldAnswer(Unread):
         if self._streams:
             response.headers.append(server_timing(request.clock))
             response.start_stream()
-            response.events(b"".join(self._pieces))
+            response.events(b"".join(self._chunks))

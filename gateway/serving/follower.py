@@ -16,11 +16,11 @@ from gateway.supersession.in_flight_request import Superseded
 from gateway.wire.written import last_event, text_event
 
 SERVED_FROM = b"x-slipstream-served-from"
-"""The request whose generation the response was made of."""
+"""Header with the id of the request whose generation serves the response."""
 
 
 class Follower:
-    """One attempt's way from a recording to its client, by that client's own rules and in its own format."""
+    """Sends a recording's text to one attempt's client, by that client's own rules and in its own format."""
 
     def __init__(self, attempt: Attempt, reading: Reading, client_stall_timeout_s: float) -> None:
         self._attempt = attempt
@@ -29,14 +29,13 @@ class Follower:
         self._stall_timeout_s = client_stall_timeout_s
         self._text_seen = False
         self._sent = False
-        """Text was sent; the head may have left earlier."""
+        """Whether text was sent; the head may have been sent earlier."""
 
     async def run(self) -> bytes | None:
-        """Return the response's final events; None: the recording ended early, or left no useful text, and nothing was
+        """Return the response's final events; None if the recording ended early or left no useful text, and nothing was
         sent.
 
-        Raises EngineFailed when it broke off after sent text, like an engine's stream. A client that reads nothing for
-        too long is cut.
+        Raises EngineFailed if the recording breaks off after sent text, like an engine's stream. Cuts a stalled client.
         """
         attempt, request = self._attempt, self._attempt.request
         attempt.begin(salted_cache=True, read_error=engine_error)
@@ -62,7 +61,7 @@ class Follower:
             request.clock.end(Phase.DECODE if self._text_seen else Phase.ENGINE)
 
     async def _passed_on(self) -> bool:
-        """Like `_pass_on`; a newer keystroke of its client ends the response early."""
+        """Like `_pass_on`, but a newer keystroke of the client ends the response early."""
         try:
             async with self._client.in_flight:
                 return await self._pass_on()
@@ -72,7 +71,7 @@ class Follower:
             return True
 
     async def _pass_on(self) -> bool:
-        """Pass text on until the response is complete; False: an engine has to generate it."""
+        """Forward text until the response is complete. Returns False if an engine must generate it."""
         transcoder, reading = self._attempt.transcoder, self._reading
         recording, model = reading.recording, self._attempt.request.generation.public_model
         while True:

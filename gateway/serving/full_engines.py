@@ -1,6 +1,6 @@
-"""Logs that engines refuse requests because they are full, or their provider's limit is reached.
+"""Logs refusals by engines that are full or whose provider's limit is reached.
 
-A customer gets a retry delay; only the operator can fix the cause, and needs the engine's message for it.
+A customer gets a retry delay. Only the operator can fix the cause, and needs the engine's message for it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from gateway.serving.observers import RequestObserver
 logger = logging.getLogger(__name__)
 
 LOG_EVERY_S = 60.0
-"""A full pool refuses many requests a second, all for the same reason."""
+"""Interval between a pool's lines, because a full pool refuses many requests a second for the same reason."""
 
 
 class FullEngines(RequestObserver):
-    """One line for each pool and minute. now: monotonic seconds."""
+    """Logs at most one line per pool and minute. now: monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._logged_at: dict[str, float] = {}
-        self._since: dict[str, int] = {}
-        """Refusals that were not logged, by pool."""
+        self._unlogged: dict[str, int] = {}
+        """Number of refusals that were not logged, by pool."""
 
     def failed(self, attempt: Attempt, error: SlipstreamError) -> None:
-        """Log an engine's refusal, with its own words as the error's detail."""
+        """Log an engine's refusal with the engine's message."""
         if not isinstance(error, Overloaded) or attempt.engine is None:
             return
         pool, now = attempt.engine.pool, self._now()
         if pool in self._logged_at and now - self._logged_at[pool] < LOG_EVERY_S:
-            self._since[pool] = self._since.get(pool, 0) + 1
+            self._unlogged[pool] = self._unlogged.get(pool, 0) + 1
             return
         self._logged_at[pool] = now
         logger.warning(
@@ -43,5 +43,5 @@ class FullEngines(RequestObserver):
             attempt.engine.replica_id,
             attempt.request.request_id,
             error,
-            self._since.pop(pool, 0),
+            self._unlogged.pop(pool, 0),
         )

@@ -1,8 +1,8 @@
-"""Has an engine generate one attempt's response, and passes it on to the client.
+"""Generates one attempt's response on an engine and forwards it to the client.
 
-generate     adapter loaded, stream opened … closed
-_forward     passed on, as far as the client waits for it
-_stop        the engine stopped, and its final count read
+- `generate` loads the adapter, and opens and closes the engine's stream.
+- `_forward` forwards the stream while the client waits for it.
+- `_stop` stops the engine and reads its final count.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from gateway.supersession.in_flight_request import SUPERSEDED, Superseded
 logger = logging.getLogger(__name__)
 
 ANSWERED_BY = b"x-slipstream-answered-by"
-"""Says which model's answer it is, where a smaller one may have given it."""
+"""Header that names the answer's model, if a smaller model may have answered."""
 
 
 class Generator:
-    """Generates attempts of customers' requests and of background work alike."""
+    """Generates the attempts of customers' requests and of background work."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Generator:
         router: Router,
         observers: Observers,
     ) -> None:
-        """router: learns the time to the first token."""
+        """router: gets the time to each attempt's first token."""
         self._config = config
         self._connections = connections
         self._driver = drivers
@@ -59,7 +59,7 @@ class Generator:
         self._observers = observers
 
     async def generate(self, attempt: Attempt, lease: Lease) -> bytes:
-        """Load the adapter if the engine lacks it, open the engine's stream, and pass it on.
+        """Load the adapter if the engine lacks it, open the engine's stream, and forward it.
 
         Returns the bytes that end the response. Raises SlipstreamError.
         """
@@ -67,7 +67,7 @@ class Generator:
         driver = self._driver(engine)
         if lease.load_adapter:
             await self._adapters.require(attempt.prepared.generation.adapter, lease, driver)
-            attempt.granted_s = attempt.request.clock.total_s  # the router learns no loading time as the engine's own
+            attempt.granted_s = attempt.request.clock.total_s  # the router must not count loading as the engine's time
         attempt.no_drafts = lease.no_drafts
         if lease.prefill is not None:
             attempt.prefill, attempt.bootstrap = lease.prefill, bootstrap(lease.prefill)
@@ -105,8 +105,8 @@ class Generator:
             opening.close()
             attempt.sent = opening.sent
             if not attempt.ended:
-                gone = attempt.finish is Finish.CLIENT_GONE
-                await count(attempt, Finish.CLIENT_GONE if gone else Finish.ENGINE_ERROR)
+                client_left = attempt.finish is Finish.CLIENT_GONE
+                await count(attempt, Finish.CLIENT_GONE if client_left else Finish.ENGINE_ERROR)
             attempt.generated()
         closing = attempt.transcoder.finish()
         attempt.judged()
@@ -114,9 +114,9 @@ class Generator:
         return closing
 
     async def _forward_pair(self, attempt: Attempt, prefill: Engine, driver: Driver, opening: Opening) -> None:
-        """`_forward` from the decode engine, while the prefill engine computes the prompt for it."""
+        """Run `_forward` on the decode engine, while the prefill engine computes the prompt for it."""
         config, prefill_driver = self._config, self._driver(prefill)
-        sent = self._connections.opening(
+        prefill_opening = self._connections.opening(
             prefill.url,
             prefill_driver.generate(attempt.generation, prefill.model),
             config.connect_timeout_s,
@@ -124,7 +124,7 @@ class Generator:
             prefill.pool,
             attempt.trace_headers,
         )
-        request = PrefillRequest(sent, prefill_driver, config.first_event_timeout_s)
+        request = PrefillRequest(prefill_opening, prefill_driver, config.first_event_timeout_s)
         attempt.prefill_request = request
         try:
             async with request:
@@ -136,8 +136,7 @@ class Generator:
             attempt.prefill_failed = attempt.prefill_failed or request.error is not None
 
     async def _forward(self, attempt: Attempt, driver: Driver, opening: Opening) -> None:
-        """Pass the engine's output on, to its end, or as long as a client waits for it. Raises Superseded if the engine
-        has not been called yet."""
+        """Forward the output while a client waits for it. Raises Superseded if the engine was not called yet."""
         config, transcoder = self._config, attempt.transcoder
         try:
             async with attempt.client.in_flight:
@@ -158,7 +157,7 @@ class Generator:
             self._observers.superseded(request, "decode" if transcoder.text_seen else "prefill")
 
     def _first_event(self, attempt: Attempt) -> None:
-        """The engine has begun: send our headers, unless they have left, with the phases so far."""
+        """Send the response's headers with the phases so far, unless they have been sent."""
         request, response, transcoder = attempt.request, attempt.client.response, attempt.transcoder
         if transcoder.error is not None and not transcoder.events:
             raise transcoder.error
@@ -175,16 +174,15 @@ class Generator:
             attempt.status = response.status
 
     def _first_text(self, attempt: Attempt) -> None:
-        """The model has written text: the router learns its time to the first token, like the request's measurement.
-        Many engines send their first event before they have read the prompt."""
+        """Report the time to the first token to the router, and end the request's phase. The first event does not
+        count, because many engines send it before they have read the prompt."""
         attempt.first_text()
         usage = attempt.tracker.total
         ttft_s = attempt.request.clock.age_s - attempt.granted_s
         self._router.first_token(attempt.engine_request_id, ttft_s, usage.cached_tokens if usage else 0)
 
     async def _outlive(self, attempt: Attempt, opening: Opening, recording: Recording) -> None:
-        """The client has gone; continue while other requests read the generation. They are of the same key, which
-        pays."""
+        """Continue without the client while other requests read the generation. They have the same key, which pays."""
         loop, config = asyncio.get_running_loop(), self._config
         try:
             async with asyncio.timeout(config.first_event_timeout_s) as limit:
@@ -204,10 +202,10 @@ class Generator:
             recording.close(End.BROKEN)
 
     async def _stop(self, attempt: Attempt, driver: Driver, opening: Opening, engine: Engine, finish: Finish) -> None:
-        """Stop the engine, because the client has gone or has enough, and read how much it had generated.
+        """Stop the engine, because the client has left or needs no more, and read how much the engine had generated.
 
-        An engine that stops by id still sends its final count on the open stream, and so does any that had finished.
-        An engine that only stops when the connection closes leaves only the delivered part, a lower bound.
+        An engine that stops by id still sends its final count on the open stream, and so does an engine that had
+        finished. An engine that only stops when the connection closes leaves only the delivered part, a lower bound.
         """
         transcoder, tracker, timeout_s = attempt.transcoder, attempt.tracker, self._config.abort_drain_s
         abort = driver.abort(attempt.engine_request_id, attempt.request.generation.choices)
@@ -224,8 +222,10 @@ class Generator:
                     transcoder.feed(data)
                 if tracker.final and tracker.total is not None:
                     attempt.finished(tracker.total, finish)
-                elif ask := driver.usage_by_id(attempt.engine_request_id):
-                    status, body = await self._connections.fetch(engine.url, ask, timeout_s, pool_name=engine.pool)
+                elif usage_request := driver.usage_by_id(attempt.engine_request_id):
+                    status, body = await self._connections.fetch(
+                        engine.url, usage_request, timeout_s, pool_name=engine.pool
+                    )
                     if (usage := driver.parse_usage_by_id(status, body)) is not None:
                         attempt.finished(usage, finish)
             self._observe_abort(attempt, finish)
@@ -234,7 +234,7 @@ class Generator:
             logger.warning("request %s: engine %s did not confirm the abort: %s", request_id, engine.url, error)
 
     def _observe_abort(self, attempt: Attempt, finish: Finish) -> None:
-        """Record how long the engine ran after its client left. A stop rule does not count."""
+        """Record how long the engine ran after its client left or typed on. A stop rule does not count."""
         client, since_s = attempt.client, None
         if finish is Finish.CLIENT_GONE:
             cause, since_s = "client_gone", client.watch.since_s

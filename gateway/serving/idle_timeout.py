@@ -1,7 +1,7 @@
 """Finds waits that have lasted too long, and clients that got no byte for too long, for all requests at once.
 
-A timer per event would cost more than the event. Each stream notes when it began to wait and for whom; one sweep a
-second looks for the ones that waited too long.
+A timer per event would cost more than the event. So each stream notes when it began to wait, and one sweep a second
+finds the waits that are too long.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Wait:
         self.limit_s = 0.0
         self.on_stall: Callable[[], None] | None = None
         self.heartbeat: Heartbeat | None = None
-        """Heartbeat for the client during any wait; None: no heartbeat."""
+        """Heartbeat for the client during any wait; None for no heartbeat."""
 
     def begin(self, limit_s: float, on_stall: Callable[[], None]) -> None:
-        """The stream now waits; `on_stall` is called once if that lasts longer than `limit_s`."""
+        """Begin a wait. `on_stall` is called once if it lasts longer than `limit_s`."""
         self.limit_s = limit_s
         self.on_stall = on_stall
         self.since_s = time.monotonic()
 
     def begin_again(self, limit_s: float, now_s: float) -> None:
-        """A part has arrived; the rest may take `limit_s` from `now_s` on, a reading of `time.monotonic`."""
+        """Restart the wait for the rest, because a part has arrived. now_s: `time.monotonic()`."""
         self.limit_s = limit_s
         self.since_s = now_s
 
     def end(self) -> None:
         self.since_s = 0.0
-        self.on_stall = None  # it refers back to the waiter: a cycle that only the collector would find
+        self.on_stall = None  # it refers to the waiter, a cycle that only the garbage collector would free
 
 
 class IdleTimeouts:
@@ -53,7 +53,7 @@ class IdleTimeouts:
         self._waits.add(wait)
 
     def remove(self, wait: Wait) -> None:
-        """Forget a request."""
+        """Stop watching a request's waits."""
         self._waits.discard(wait)
 
     def sweep(self, now_s: float) -> None:

@@ -1,6 +1,6 @@
-"""The models as the gateway serves them: desired state joined with drivers and loaded tokenizers.
+"""Holds the models that the gateway serves: the desired state with drivers and loaded tokenizers.
 
-A new version is loaded next to the old one and swapped in whole; requests see one or the other, never a mixture.
+A new version is loaded next to the old one and replaces it as a whole, so that a request never sees a mixture.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MayUse = Callable[[Model], bool]
 
 
 class ModelCatalog:
-    """Answers which model a name means and how to count for it. Owns the threads that tokenize, for all models."""
+    """Finds the model that a name means, with its tokenizer. Owns the tokenizing threads of all models."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class ModelCatalog:
         bounds: JsonBounds | None = None,
         cascade_metrics: CascadeMetrics | None = None,
     ) -> None:
-        """bounds: of a conversation's JSON. None: the defaults."""
+        """bounds: the bounds of a conversation's JSON. None for the defaults."""
         self._bounds = bounds
         self._executor = FairExecutor(tokenizing)
         self._targets: dict[str, Target] = {}
         self._tokenizers: dict[str, OffLoopTokenizer] = {}
         self._drivers: dict[tuple[str, str], Driver] = {}
-        """By pool and driver name."""
+        """Drivers by pool and driver name."""
         self._kv_objectives: dict[str, KvObjective] = {}
         self._unsalted: frozenset[str] = frozenset()
-        """Pools that were warned of: the settings' state is loaded at a start, and then the one written down."""
+        """Pools with a logged warning, which the stored state, loaded after the settings' state, must not repeat."""
         self._approved: frozenset[str] = frozenset()
         """Models whose cascades may answer customers."""
         self._warned: frozenset[str] = frozenset()
@@ -67,12 +67,11 @@ class ModelCatalog:
         self.known_since: dict[str, int] = {}
         """Unix time in seconds at which this gateway first loaded each model."""
         self.adapted_models: frozenset[str] = frozenset()
-        """Models for which some engines take LoRA adapters."""
+        """Models for which some engines accept LoRA adapters."""
         self.version = 0
 
     async def load(self, state: DesiredState) -> None:
-        """Take over a version. A model whose tokenizer or driver cannot be loaded raises ConfigError; the old version
-        then stays."""
+        """Load a version. Raises ConfigError if a tokenizer or driver cannot be loaded; the old version then stays."""
         by_pool = {pool.name: drivers.of_pool(pool) for pool in state.pools}
         for pool in state.pools:
             check_adapters(pool)
@@ -112,10 +111,10 @@ class ModelCatalog:
         self.adapted_models = state.adapted_models
 
     def _approve(self, state: DesiredState) -> None:
-        """Find the cascades whose present form has passed a comparison."""
+        """Find the cascades whose current form has passed a comparison."""
         models = {model.name: model.cascade for model in state.models if model.cascade is not None}
         self._approved = frozenset(model.name for model in state.models if approved(state, model))
-        stale = frozenset(name for name, one in models.items() if one.approval is not None) - self._approved
+        stale = frozenset(name for name, cascade in models.items() if cascade.approval is not None) - self._approved
         for name in sorted(stale - self._warned):
             logger.warning(
                 "models.%s.cascade: the compared models have changed since, so the large model answers every request; "
@@ -126,23 +125,23 @@ class ModelCatalog:
         if self._cascade_metrics is not None:
             self._cascade_metrics.approvals(
                 {
-                    name: one.approval.worst_difference if name in self._approved and one.approval else None
-                    for name, one in models.items()
+                    name: cascade.approval.worst_difference if name in self._approved and cascade.approval else None
+                    for name, cascade in models.items()
                 }
             )
 
     def healing(self, model: Model) -> Healing | None:
-        """How the model's gaps are healed; None: not at all."""
+        """How the model's gaps are healed; None if they are not."""
         target = self._targets.get(model.name)
         return None if target is None else healing_of(target)
 
     def first_of(self, target: Target) -> Target | None:
-        """The small model of the target's cascade; None: it has none, or the caller's own adapter is asked for."""
+        """The small model of the target's cascade; None if it has no cascade, or the request names an adapter."""
         cascade = target.model.cascade
         return None if cascade is None or target.adapter is not None else self._targets.get(cascade.first)
 
     def approved(self, target: Target) -> bool:
-        """Customers may get responses of the target's cascade."""
+        """Whether customers may get responses of the target's cascade."""
         return target.model.name in self._approved
 
     def close(self) -> None:
@@ -150,8 +149,8 @@ class ModelCatalog:
         self._executor.close()
 
     def driver(self, engine: Engine) -> Driver:
-        """The driver of a granted engine, with its pool's options. The router may know a newer state or a removed pool:
-        such an engine is driven without options. Raises ConfigError for an unknown driver."""
+        """The driver of a granted engine, with its pool's options. The router may know a newer state or a removed pool;
+        its engine is then driven without options. Raises ConfigError for an unknown driver."""
         return self._drivers.get((engine.pool, engine.driver)) or drivers.get(engine.driver)
 
     def kv_objective(self, pool_name: str) -> KvObjective:
@@ -166,9 +165,9 @@ class ModelCatalog:
         task: Task | None = None,
         tier: Tier | None = None,
     ) -> Target:
-        """name: a model's, or `model:adapter`; "" means the caller's first model of the autocomplete tier. adapters:
-        the caller's. task, tier: of the endpoint, whose models an error names. Raises ModelNotFound, naming what there
-        is for this caller, also for an adapter of theirs that none of the model's engines can take."""
+        """name: a model's name, or `model:adapter`; "" for the caller's first model of the autocomplete tier. adapters:
+        the caller's. task, tier: those of the endpoint, whose models an error names. Raises ModelNotFound with the
+        caller's models, also for an adapter that none of the model's engines accepts."""
         if not name:
             return self._for_editors(may_use)
         target = self._targets.get(name) or self._adapted(name, adapters)
@@ -199,7 +198,7 @@ class ModelCatalog:
         return msgspec.structs.replace(target, adapter=adapter)
 
     def on_pool(self, target: Target, pool_name: str) -> Target:
-        """The same model on a pool that the request names. Raises InvalidField, naming the pools there are."""
+        """The same model on a pool that the request names. Raises InvalidField with the known pools."""
         found = next((driver for (name, _), driver in self._drivers.items() if name == pool_name), None)
         if found is None:
             pools = ", ".join(sorted(name for name, _ in self._drivers)) or "none yet"
@@ -224,8 +223,8 @@ class ModelCatalog:
     def names(
         self, may_use: MayUse, task: Task | None = None, tier: Tier | None = None, *, chat: bool = False
     ) -> list[str]:
-        """Models that this caller may use; task, tier: only those of the task, of the tier; chat: only those that take
-        conversations, as far as is known here."""
+        """Models that this caller may use. task, tier: only models of that task or tier. chat: only models that accept
+        conversations, as far as the gateway knows."""
         of_kind = [model for model in self.models if task in (None, model.task) and tier in (None, model.tier)]
         usable = [model for model in of_kind if may_use(model)]
         targets = [self._targets[model.name] for model in usable]

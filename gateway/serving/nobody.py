@@ -1,4 +1,4 @@
-"""The client of background work: it never leaves, and drops its response."""
+"""Provides the client of background work, which never leaves and drops its response."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def nobody(request_id: str, wait: Wait) -> Client:
 
 
 class _Nobody:
-    """Never leaves."""
+    """A connection that never closes."""
 
     on_gone: Callable[[], None] | None = None
     gone = False
 
 
 class Unread(ResponseWriter):
-    """A response without a connection: it is dropped."""
+    """A response without a connection, which is dropped."""
 
     __slots__ = ()
 

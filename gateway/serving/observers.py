@@ -1,8 +1,8 @@
-"""The events of a request that features may watch without changing its path.
+"""Defines the events of a request that features may watch without changing its path.
 
-A feature subclasses `RequestObserver` and overrides the events that it needs. An observer that raises is logged and
-counted, and its request goes on. Features that change the path (limits, leases, supersession, continuations, cascades,
-adapters) are called by name in `gateway.serving.pipeline`.
+A feature subclasses `RequestObserver` and overrides the events that it needs. An observer's exception is logged and
+counted, and the request continues. Features that change the path (limits, leases, supersession, continuations,
+cascades, adapters) are called by name in `gateway.serving.pipeline`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class RequestObserver:
-    """Watches requests. No method may wait: each is called from the request's own path."""
+    """Watches requests. No method may block, because each is called from the request's own path."""
 
     def arrived(self, request: InferenceRequest) -> None:
         """The request is prepared; nothing has been reserved for it."""
@@ -45,14 +45,14 @@ class RequestObserver:
         """The attempt is over and its lease is released; its final record is about to be written."""
 
     def answered(self, attempt: Attempt) -> None:
-        """A customer's request has its complete response from this attempt. Superseded requests have none."""
+        """The attempt has completed a customer's response. Superseded requests have no such event."""
 
     def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
         """The request is over, its usage is settled, and its last frame is written."""
 
 
 class Event(list[Callable[P, None]]):
-    """The methods that are called when it happens, in the order in which their observers subscribed."""
+    """The methods that an event calls, in the order in which their observers subscribed."""
 
     def __init__(self, broken: Callable[[str], None]) -> None:
         """broken: gets the name of each method that raised."""
@@ -63,7 +63,7 @@ class Event(list[Callable[P, None]]):
         for observe in self:
             try:
                 observe(*facts, **named)
-            except (Exception, asyncio.CancelledError):  # of a future it looked at; no method here awaits
+            except (Exception, asyncio.CancelledError):  # a CancelledError comes from a future it read
                 logger.exception("an observer failed; its request continues: %s", observe.__qualname__)
                 self._broken(observe.__qualname__)
 
@@ -83,7 +83,7 @@ class Observers:
         self.ended: Event[[InferenceRequest, ResponseWriter]] = Event(broken)
 
     def subscribe(self, *observers: RequestObserver) -> None:
-        """Call them from now on, for the events that they override."""
+        """Call the observers from now on, for the events that they override."""
         for observer in observers:
             for event, subscribers in vars(self).items():
                 if getattr(type(observer), event) is not getattr(RequestObserver, event):

@@ -1,17 +1,17 @@
-"""The path of one request, from reservation to settled books. Read `run`, `_serve`, `_attempt`, `generate` in order.
+"""Runs one request, from its reservation to its settlement. Read `run`, `_serve`, `_attempt` and `generate` in order.
 
-    run        client watched; errors become answers; metrics and trace at the end
-    _serve     reserve … settle                          once per request
-    _attempt   journal opened … closed, lease … release  once per attempt
-    generate   engine's stream opened, relayed, closed   `gateway.serving.generator`
+- `run` watches the client, turns errors into responses, and reports the request's end to observers.
+- `_serve` reserves and settles, once per request.
+- `_attempt` opens and closes a journal entry, and acquires and releases a lease, once per attempt.
+- `generate` (`gateway.serving.generator`) opens, relays and closes an engine's stream.
 
-Two things end a request early: its client leaves, which cancels all of it, or types on, which ends the wait for a slot
-and the engine's response, and nothing else.
+A request ends early if its client leaves, which cancels all of it, or if its user types on, which ends only the wait
+for a slot and the engine's response.
 
 Features that only watch a request subscribe to its events (`gateway.serving.observers`).
 
-Each level gives back in the same function what it took. The frames that say "finished" are sent only after everything
-has been given back: a client that has its [DONE] finds its slot free and its usage on disk.
+Each function releases what it acquired. The last frames are sent only after everything is released, so a client that
+has received [DONE] finds its slot free and its usage on disk.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ from gateway.wire.errors import Headers
 logger = logging.getLogger(__name__)
 
 MAX_BROKEN = 2
-"""Engines that may fail while they have one request, whatever `max_attempts` allows. Not 1: a crash ends all running
-requests, of which at most one caused it, and the others must be served elsewhere. A failure of a cascade's small model
-does not count: the large model serves the request."""
+"""How many engines may fail while they have the same request, whatever `max_attempts` allows. It is not 1, because a
+crash ends all running requests, of which at most one caused it, and the others must be served elsewhere. A failure of a
+cascade's small model does not count, because the large model serves the request."""
 TRIED_AGAIN = (EngineFailed, EngineTimeout, Overloaded, NoEngine, AdapterUnavailable)
-"""Failures that another engine may not have."""
+"""Failures after which the gateway tries another engine."""
 SUPERSEDED_BY = b"x-slipstream-superseded-by"
-"""The request that superseded this one."""
+"""Header with the id of the request that superseded this one."""
 
 
 class RequestPipeline:
-    """Serves requests; holds their shared parts and no request's state."""
+    """Serves requests. It holds their shared parts, but no request's state."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class RequestPipeline:
     async def run(
         self, request: InferenceRequest, connection: Disconnectable, response: ResponseWriter, wait: Wait
     ) -> None:
-        """Serve one prepared request to its end. wait: what the response's stream waits for, swept by the caller.
+        """Serve one prepared request to its end. wait: the stream's current wait, which the caller has registered.
 
         Raises nothing: failures become error responses and log lines.
         """
@@ -117,10 +117,10 @@ class RequestPipeline:
         finally:
             request.clock.end(Phase.STREAM)
             self._observers.ended(request, response)
-            response.error = None  # its traceback leads back to here: a cycle that only the collector would find
+            response.error = None  # its traceback leads here, a cycle that only the garbage collector would free
 
     async def _answer(self, request: InferenceRequest, client: Client) -> None:
-        """`_serve`, with its last frames on success and its error otherwise."""
+        """Run `_serve`, and send its last frames or its error."""
         response = client.response
         try:
             closing = await self._serve(request, client)
@@ -143,7 +143,7 @@ class RequestPipeline:
             response.fail(InternalError(f"Internal error. Quote request {request.request_id} when you report it."))
 
     async def _serve(self, request: InferenceRequest, client: Client) -> bytes:
-        """Reserve, run, settle. Returns what to send last."""
+        """Reserve, run and settle. Returns the bytes to send last."""
         reservation = await self._limits.reserve(request, client.in_flight)
         if reservation.state is not None:
             client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
@@ -160,8 +160,8 @@ class RequestPipeline:
             await self._limits.settle(request, reservation)
 
     async def _first(self, request: InferenceRequest, first: First, client: Client) -> bytes | None:
-        """The small model's response, if it is complete, in time and confident enough. In any other case None, and the
-        large model serves, unless the client has left."""
+        """Returns the small model's response if it is complete, in time and confident enough. Otherwise returns None,
+        and the large model serves the request, unless the client has left."""
         attempt = FirstAttempt(request, client, first)
         try:
             async with asyncio.timeout(first.cascade.timeout_s) as attempt.deadline:
@@ -181,8 +181,8 @@ class RequestPipeline:
         return closing
 
     async def _attempts(self, request: InferenceRequest, client: Client) -> bytes:
-        """Try engines until one has begun to respond; the first failure is the one reported. A request during which
-        several engines broke down is not retried: it may be the cause."""
+        """Try engines until one begins to respond. If none does, the first failure is raised. A request during which
+        several engines failed is not retried, because it may be the cause."""
         failure: ServiceError | None = None
         failed_on: tuple[str, ...] = ()
         broken = 0
@@ -204,16 +204,16 @@ class RequestPipeline:
                 if attempt.first_event_seen or failing is None or broken == MAX_BROKEN:
                     raise failure or error from None
                 failure = failure or error
-                if not attempt.adapter_lost:  # the same engine has to load it once more
+                if not attempt.adapter_lost:  # else the same engine must load it again
                     failed_on += (failing.replica_id,)
         assert failure is not None
         raise failure
 
     async def _attempt(self, attempt: Attempt) -> bytes:
-        """One journal entry, one lease; no lease if another request's generation answers it."""
+        """Make one journal entry, and take one lease, unless another request's generation answers the request."""
         request, config = attempt.request, self._config
         deadline_s = config.queue_deadline_s[request.generation.tier]
-        # an engine refuses requests in its own queue before the gateway takes it for a silent one
+        # an engine must refuse requests in its own queue before the gateway considers it silent
         attempt.start_within_s = min(deadline_s, config.first_event_timeout_s / 2)
         self._journal.opened(attempt.opened)
         request.clock.end(Phase.LIMIT)
@@ -262,11 +262,11 @@ class RequestPipeline:
             if request.key.line and attempt.billed_later and not request.tenant_left:
                 record = b64encode(msgspec.json.encode(closed))
                 attempt.client.response.headers.append((LINE_CLOSED, record))
-                if attempt.client.response.started:  # its headers have left: the record goes before its last events
+                if attempt.client.response.started:  # its headers were sent, so the record goes before its last events
                     attempt.client.response.events(b": %b %b\n\n" % (LINE_CLOSED, record))
 
     async def _lease(self, attempt: Attempt, deadline_s: float) -> Lease:
-        """A slot at an engine. A wait that is refused, superseded or left also counts as one in the router's queue."""
+        """Wait for an engine's slot. A refused, superseded or abandoned wait also counts as queueing."""
         try:
             async with attempt.client.in_flight:
                 if attempt.target.model.cascade is None:
@@ -281,5 +281,5 @@ class RequestPipeline:
 
 
 def _rate_headers(request: InferenceRequest, error: SlipstreamError) -> Headers:
-    """A refusal by a limit says where its counters stand."""
+    """Headers with the counters of the limit that refused the request; empty for other errors."""
     return request.wire_format.rate_headers(error.state) if isinstance(error, CounterReached) else []

@@ -1,5 +1,5 @@
-"""The prefill engine's part of an attempt on a pair: called in parallel with the decode engine, read to its end, not
-passed on."""
+"""Runs the prefill engine's part of an attempt on a pair, in parallel with the decode engine. Its response is read to
+its end, but not forwarded."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from engines.http.engine_connections import Opening
 from gateway.serving.engine_refusal import refusal
 
 ROOM_BITS = 63
-"""Engines keep a room in a signed 64-bit number."""
+"""Bits of a room's number, which engines store in a signed 64-bit integer."""
 
 
 def bootstrap(prefill: Engine) -> Bootstrap:
-    """The pair's meeting point, in a room of its own."""
+    """The address at which the pair meets, with a random room."""
     return Bootstrap(urlsplit(prefill.url).hostname or "", prefill.bootstrap_port, secrets.randbits(ROOM_BITS))
 
 
 class PrefillRequest:
-    """Sent on entering. While it is entered, its failure ends the body with the error, unless `answered` was called:
-    the decode engine then has the prompt's KV cache. Its connection is closed at the end, which stops the engine."""
+    """Context that sends the request. Its failure ends the block with the error until `answered` is called: the decode
+    engine then has the prompt's KV cache. The end of the block closes the connection, which stops the engine."""
 
     def __init__(self, opening: Opening, driver: Driver, timeout_s: float) -> None:
-        """timeout_s: between two signs of life."""
+        """timeout_s: the limit for the response's head."""
         self._opening = opening
         self._driver = driver
         self._timeout_s = timeout_s
@@ -38,10 +38,10 @@ class PrefillRequest:
         self._guard = asyncio.timeout(None)
         self._task: asyncio.Task[None] | None = None
         self.error: SlipstreamError | None = None
-        """Its failure before the decode engine had begun."""
+        """The failure before the decode engine began to respond."""
 
     def answered(self) -> None:
-        """The decode engine has begun to respond."""
+        """Record that the decode engine has begun to respond."""
         self._answered = True
 
     async def __aenter__(self) -> Self:

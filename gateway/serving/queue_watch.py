@@ -1,6 +1,6 @@
-"""Observes how long requests for a model wait for a slot, from this gateway's own requests.
+"""Observes how long this gateway's requests for a model wait for a slot.
 
-The router reports for every request how long it held it, or that it refused it. No further call is needed.
+The router reports how long it queued each request, or that it refused it, so no further call is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 REMEMBERED_S = 2.0
-"""How long an ended wait still counts: while requests go elsewhere, none shows that the queue is short again."""
+"""How long an ended wait counts: while requests go elsewhere, none shows that the queue is short again."""
 
 
 class QueueWatch:
@@ -18,16 +18,16 @@ class QueueWatch:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._waiting: dict[str, dict[str, float]] = {}
-        """By model, the oldest first: start of each lease's wait."""
+        """Start of each lease's wait by model, the oldest first."""
         self._last: dict[str, tuple[float, float]] = {}
-        """By model: end and length of the last wait."""
+        """End and length of the last wait by model."""
 
     def began(self, model: str, lease_id: str) -> None:
-        """A wait for a slot begins."""
+        """Record the start of a wait for a slot."""
         self._waiting.setdefault(model, {})[lease_id] = self._now()
 
     def ended(self, model: str, lease_id: str, waited_s: float | None) -> None:
-        """A wait ends. waited_s: in the router's queue; None: unknown, because the client left."""
+        """Record a wait's end. waited_s: time in the router's queue; None if unknown, because the client left."""
         waiting = self._waiting[model]
         del waiting[lease_id]
         if not waiting:
@@ -36,7 +36,7 @@ class QueueWatch:
             self._last[model] = self._now(), waited_s
 
     def busy(self, model: str, longer_than_s: float) -> bool:
-        """Whether a request for the model waits longer than that now, or the last one did a moment ago."""
+        """Whether a request for the model has waited longer than that, or the last one did within `REMEMBERED_S`."""
         now = self._now()
         oldest = next(iter(self._waiting.get(model, {}).values()), now)
         if now - oldest > longer_than_s:

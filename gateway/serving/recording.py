@@ -1,7 +1,7 @@
 """Records an engine's output for one request, for other requests of the same key that it also answers.
 
-A recording is written in the callback of the request it belongs to, its leader. Followers are woken and read in tasks
-of their own, so that the leader never waits for them.
+The request that a recording belongs to, its leader, writes it in its callback. Followers read it in their own tasks, so
+that the leader never waits for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Cursor(msgspec.Struct, frozen=True):
     """The position from which a generation was requested, without the text before it."""
 
     place: bytes
-    """Digest of the caller and of the whole request to the engine, the prefix aside."""
+    """Digest of the caller and of the whole request to the engine, except its prefix."""
     characters: int
     """Length of the prefix."""
     prefix_digest: bytes
@@ -35,21 +35,21 @@ class End(Enum):
     FINISHED = "finished"
     """The engine ended it: the model had finished, or its limit was reached."""
     BY_RULE = "by_rule"
-    """A stop rule of the leader's had the engine stopped."""
+    """A stop rule of the leader stopped the engine."""
     SUPERSEDED = "superseded"
-    """A newer keystroke of the leader's user had the engine stopped."""
+    """A newer keystroke of the leader's user stopped the engine."""
     BROKEN = "broken"
     """The leader failed, or its client left."""
 
     @property
     def kept(self) -> bool:
-        """Its text may answer later requests."""
+        """Whether its text may answer later requests."""
         return self in (End.FINISHED, End.BY_RULE)
 
 
 class Recording:
-    """One generation's text as it grows. request_id: the leader's. opening: a beginning that its first token may have
-    and its text has not (`Filled.opening`)."""
+    """One generation's text as it grows. request_id: the leader's id. opening: a beginning that its first token may
+    have but its text lacks (`Filled.opening`)."""
 
     __slots__ = ("cursor", "end", "on_alone", "opening", "readings", "request_id", "written")
 
@@ -65,7 +65,7 @@ class Recording:
         """Called when the last reading is closed."""
 
     def feed(self, data: bytes) -> None:
-        """The engine's bytes, as they come. Never raises."""
+        """Add the engine's bytes as they arrive. Never raises."""
         if self.end is not None:
             return
         try:
@@ -78,7 +78,7 @@ class Recording:
         self._wake()
 
     def begin_again(self) -> None:
-        """Another engine is asked: the one before broke off in front of its first event."""
+        """Start over with another engine, because the previous one broke off before its first event."""
         if self.end is None:
             self.written = Written()
 
@@ -105,19 +105,19 @@ class Reading:
     __slots__ = ("_left_out", "_position", "_token", "_waiter", "recording", "typed")
 
     def __init__(self, recording: Recording, typed: str) -> None:
-        """Made by `Recording.read` only."""
+        """Call `Recording.read` instead."""
         self.recording = recording
         self.typed = typed
         self._position = len(typed)
         self._token = 0
         self._left_out = len(typed)
-        """Characters of tokens to come that stand in the reader's file already."""
+        """Characters of later tokens that are already in the reader's file."""
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def worthwhile(self) -> bool:
-        """For an ended recording: whether the text after `typed` is a useful response. Not if all was typed, nor if the
-        limit ended the text and more than half of it was."""
+        """Whether the text after `typed` in an ended recording is a useful response. It is not if all was typed, nor if
+        the limit ended the text and more than half of it was typed."""
         if not self.typed:
             return True
         text = self.recording.written.text
@@ -126,13 +126,13 @@ class Reading:
         return self.recording.written.finish_reason != "length" or 2 * len(self.typed) <= len(text)
 
     def take(self) -> str:
-        """Text since the last call, perhaps none."""
+        """Text since the last call; may be empty."""
         start, text = self._position, self.recording.written.text
         self._position = max(start, len(text))
         return text[start:]
 
     def take_tokens(self) -> list[Token]:
-        """Tokens since the last call; of a partly typed one, the rest."""
+        """Tokens since the last call; a partly typed token is cut to its rest."""
         found: list[Token] = []
         for text, value in self.recording.written.tokens[self._token :]:
             if not self._token:
@@ -157,12 +157,12 @@ class Reading:
                 self._waiter = None
 
     def wake(self) -> None:
-        """The recording has grown, or ended."""
+        """Wake the follower, because the recording has grown or ended."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def close(self) -> None:
-        """Read no more. Idempotent."""
+        """End the reading. Idempotent."""
         recording = self.recording
         if self in recording.readings:
             recording.readings.remove(self)

@@ -1,4 +1,4 @@
-"""One request on its way through the gateway: its arrival, content, key, and later findings."""
+"""Holds one request's state in the gateway: its arrival, its content, its key and its results."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Arrival:
     )
 
     tier = None
-    """Unknown before the model."""
+    """Unknown until the model is known."""
 
     def __init__(self, wire_format: WireFormat[Any], headers: Mapping[bytes, bytes], network: str = "") -> None:
-        """network: of its connection, see `ClientConnection`."""
+        """network: the connection's network; see `ClientConnection`."""
         self.clock = PhaseClock()
         self.request_id = mint()
         self.wire_format = wire_format
@@ -54,35 +54,35 @@ class Arrival:
         self.headers = headers
         self.network = network
         self.model: str | None = None
-        """The client's name for the model, as soon as it is known."""
+        """The client's name for the model, once it is known."""
         self.pool = ""
-        """The pool it is to run on, for the deployment's own requests; empty: the model's."""
+        """The pool for one of the deployment's own requests; empty for the model's pool."""
         self.paid = False
-        """It waited for the pace of its organization's refusals, and one more refusal was charged in advance."""
+        """Whether it waited for the pace of its organization's refusals, and one refusal was charged in advance."""
         self.trace: RequestTrace | None = None
-        """Its position in a trace; None: tracing is off."""
+        """Its position in a trace; None if tracing is off."""
 
     @property
     def endpoint(self) -> str:
-        """Its name in metrics, journals and traces."""
+        """The endpoint's name in metrics, journals and traces."""
         return self.wire_format.name
 
     @property
     def client_request_id(self) -> str | None:
-        """The client's own id for it; recorded, never used. Cut to fit a log line."""
-        given = self.headers.get(b"x-client-request-id") or self.headers.get(b"x-request-id")
-        if not given:
+        """The client's own id for the request, cut to fit a log line. It is recorded, but never used."""
+        value = self.headers.get(b"x-client-request-id") or self.headers.get(b"x-request-id")
+        if not value:
             return None
-        return "".join(character for character in given.decode("latin-1") if character.isprintable())[:128]
+        return "".join(character for character in value.decode("latin-1") if character.isprintable())[:128]
 
     @property
     def session(self) -> Session | None:
-        """The session that its headers name: its body is not known yet."""
+        """The session that the headers name; the body is not known yet."""
         return session_of(self.headers)
 
     @property
     def trace_id(self) -> str | None:
-        """Id of its trace; None: it is in no trace that can be found."""
+        """Id of its trace; None if it is in no trace that can be found."""
         return None if self.trace is None else self.trace.id
 
     @property
@@ -93,7 +93,7 @@ class Arrival:
 
 
 class InferenceRequest:
-    """The request as the pipeline needs it. Mutable fields are filled in as the steps happen."""
+    """A decoded request, with the results of the pipeline's steps."""
 
     __slots__ = (
         "before_end",
@@ -143,44 +143,44 @@ class InferenceRequest:
         self.key = key
         self.caller = key.caller
         self.purpose = key.purpose
-        """The deployment's own purpose: no tenant's usage, and outside of tenants' objectives. None: a customer's."""
+        """The deployment's own purpose, outside of tenants' usage and objectives; None for a customer's request."""
         self.pool = arrival.pool
         self.target = target
         self.prepared = prepared
         self.generation = prepared.generation
-        # what metrics, journals and traces name it by
+        # its names in metrics, journals and traces
         self.endpoint = arrival.endpoint
         self.model = prepared.generation.model
         self.tier = prepared.generation.tier.value
         self.characters: int | None = None
-        """Generated, as the transcoder counted them; None: not counted, or not complete."""
+        """Generated characters, as the transcoder counted them; None if uncounted or incomplete."""
         self.superseded_by: str | None = None
-        """The request of a newer keystroke, which ended this one."""
+        """Id of a newer keystroke's request, which ended this one."""
         self.ran = False
-        """An engine accepted it: the request counts, whatever the outcome."""
+        """Whether an engine accepted the request, which then counts, whatever the outcome."""
         self.prices: dict[str, Price] = {}
-        """By model: the price known at arrival, for the reservation, the settlement and the bill."""
+        """Prices by model, as known at arrival, for the reservation, the settlement and the bill."""
         self.used = Cost()
-        """Settled usage: that of the last attempt that an engine accepted. Only it can be billed."""
+        """Cost to settle: that of the last attempt that an engine accepted. Only that attempt can be billed."""
         self.reading: Reading | None = None
         """Reading of an earlier request's generation, which may answer this one."""
         self.recording: Recording | None = None
         """Recording of its own generation, which may answer later ones."""
         self.first: First | None = None
-        """Asked of a small model before its own is; None: it is not."""
+        """The request to a small model before its own model; None if there is none."""
         self.sample: Sample | None = None
-        """Its response is kept, to be compared with a candidate's."""
+        """The sample of its response, for a comparison with a candidate's; None if there is none."""
         self.before_end: Callable[[], Awaitable[None]] | None = None
-        """Awaited once its usage is settled, before its response's last bytes: an error fails the response."""
+        """Awaited once its usage is settled, before its response's last bytes; an error fails the response."""
         self.was_ended: Callable[[], Awaitable[bool]] | None = None
-        """Of a run whose client is the worker: whether the tenant ended it; None: such an end is not billed."""
+        """Returns whether the tenant ended a run whose client is the worker; None if such an end is not billed."""
         self.tenant_left = False
-        """The tenant, who has its output so far, ended such a run."""
+        """Whether the tenant, who has its output so far, ended such a run."""
         self.served_from: str | None = None
-        """The request whose generation made its response; None: its own."""
+        """Id of the request whose generation serves its response; None for its own."""
 
         self.timing: StreamTiming | None = None
-        """Timing of the attempt that `measurement` describes; None: no attempt."""
+        """Timing of the attempt that `measurement` describes; None without an attempt."""
         self.measurement = Measurement(stream=prepared.generation.stream, prompt_tokens=prepared.prompt_tokens)
         """Its engine and token timing so far."""
 
@@ -191,10 +191,9 @@ class InferenceRequest:
         return pool_of(model, side_of(model, self.prepared.unit))
 
     def side_on(self, pool: str) -> Side | None:
-        """Its side of its model's split if it ran on that pool; None: its model is not split.
+        """Its side of its model's split if it ran on that pool; None if its model is not split.
 
-        The router may know a newer or older split than this gateway: a request that ran outside its side's pool is not
-        compared.
+        The router may know another split than this gateway, so a request outside its side's pool is not compared.
         """
         model = self.target.model
         if model.canary is None:
@@ -205,7 +204,7 @@ class InferenceRequest:
         return side
 
     def compared_on(self, pool: str) -> str | None:
-        """The release that compares what ran on that pool with another side's; None: none does."""
+        """The release that compares requests on that pool with another side's; None if none does."""
         canary = self.target.model.canary
         if canary is None or not canary.control or self.side_on(pool) in (None, Side.BASELINE):
             return None
@@ -213,7 +212,7 @@ class InferenceRequest:
 
     @property
     def session(self) -> Session | None:
-        """The session that the client names, made when it is asked for; None: it names none."""
+        """The session that the client names, created on access; None if it names none."""
         return session_of(self.headers, self.prepared.session, self.prepared.salt)
 
     @property
@@ -222,8 +221,8 @@ class InferenceRequest:
 
     @property
     def typed(self) -> bool:
-        """A user types at the gap, by its API, its client or the user that it names. Scripts fill gaps too, and never
-        type on: they must not get empty responses."""
+        """Whether a user types at the gap, judged by its API, its client or the user that it names. Scripts fill gaps
+        too, but never type on, so they must not get empty responses."""
         prepared = self.prepared
         if prepared.gap is None or prepared.warm_up or prepared.generation.choices > 1 or self.purpose is not None:
             return False
@@ -231,7 +230,7 @@ class InferenceRequest:
 
     @property
     def keystroke(self) -> Keystroke | None:
-        """The keystroke that a newer request may supersede; None: none is typed, or the model supersedes none."""
+        """The keystroke that a newer request may supersede; None without one, or if the model supersedes none."""
         gap = self.prepared.gap
         if gap is None or not self.typed or not self.target.model.fim.supersede:
             return None
@@ -248,16 +247,16 @@ class InferenceRequest:
 
 
 class Salts:
-    """Every organization's prefix-cache salt: no tenant can compute or supply another's."""
+    """Every organization's prefix-cache salt. No tenant can compute or supply another's."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._known: dict[str, str] = {}
         self.deployment = hmac.digest(secret, b"deployment", "sha256").hex()[:32]
-        """Names this deployment to its engines, the same for all its gateways."""
+        """Identifies this deployment to its engines; equal in all of its gateways."""
 
     def of(self, organization_id: str) -> str:
-        """The salt; computed once per organization."""
+        """The organization's salt, which is computed once."""
         salt = self._known.get(organization_id)
         if salt is None:
             digest = hmac.digest(self._secret, b"cache-salt:" + organization_id.encode(), "sha256")

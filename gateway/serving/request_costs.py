@@ -1,4 +1,4 @@
-"""A request's highest possible and actual cost: in tokens for rates, in money for budgets."""
+"""Computes a request's highest possible and actual cost, in tokens for rates and in money for budgets."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class RequestCosts:
         self._prices = prices
 
     def most(self, request: InferenceRequest) -> Cost:
-        """The upper bound that is reserved: prompt, and the output limit of every choice, whichever model serves it.
+        """The upper bound to reserve: the prompt and every choice's output limit, whichever model serves the request.
 
-        Raises BudgetUnavailable for a key with a budget while no price is known yet.
+        Raises BudgetUnavailable for a key with a budget until prices are known.
         """
-        most = self._most(request, request.prepared)
+        bound = self._most(request, request.prepared)
         if request.first is None:
-            return most
+            return bound
         first = self._most(request, request.first.prepared)
         return Cost(
-            max(most.input_tokens, first.input_tokens),
-            max(most.output_tokens, first.output_tokens),
-            max(most.micro, first.micro),
+            max(bound.input_tokens, first.input_tokens),
+            max(bound.output_tokens, first.output_tokens),
+            max(bound.micro, first.micro),
         )
 
     def _most(self, request: InferenceRequest, prepared: Prepared) -> Cost:
@@ -52,6 +52,6 @@ class RequestCosts:
 
 
 def used(usage: Usage, price: Price | None) -> Cost:
-    """The cost of an attempt that an engine took: tokens whether billed or not, money as in the ledger. price: of the
-    attempt; None: the attempt is not billed, or no price is known yet and no budget counts it."""
+    """The cost of an attempt that an engine accepted: tokens whether billed or not, money as in the ledger. price: the
+    attempt's price; None if it is not billed, or no price is known yet and no budget counts it."""
     return Cost(usage.prompt_tokens, usage.completion_tokens, 0 if price is None else price.amount_micro(usage))

@@ -12,7 +12,7 @@ from gateway.serving.request import InferenceRequest
 
 
 class RequestMetrics(RequestObserver):
-    """The deployment's own requests run after all others on purpose: customers' figures leave them out."""
+    """Measures requests. Customers' figures leave out the deployment's own requests, which run last on purpose."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics
@@ -26,7 +26,7 @@ class RequestMetrics(RequestObserver):
         self._metrics.superseded(stage)
 
     def aborted(self, cause: str, after_s: float) -> None:
-        """Measure how long an engine went on for a request that had ended."""
+        """Measure how long an engine continued a request that had ended."""
         self._metrics.aborted(cause, after_s)
 
     def attempted(self, attempt: Attempt) -> None:
@@ -46,6 +46,6 @@ class RequestMetrics(RequestObserver):
         error = response.error
         over_share = isinstance(error, Overloaded) and error.over_share
         metrics.ended(request.tier, request.endpoint, status, code, over_share=over_share)
-        if not yields(request.generation.priority):  # promises are read from these, and none counts it
+        if not yields(request.generation.priority):  # objectives use these figures, and none covers it
             metrics.observe_phases(request.tier, request.clock.durations_s)
             metrics.latency.observe(request.tier, request.model, request.measurement, request.timing)

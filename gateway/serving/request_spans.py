@@ -1,4 +1,4 @@
-"""Creates the spans of a request when it is over, from its clock and its attempts: names, numbers and ids, no content.
+"""Creates an ended request's spans from its clock and its attempts, with names, numbers and ids, but no content.
 
 POST /v1/chat/completions     the request; caller and usage
   auth, limit                 phases, as `slipstream requests show` names them
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from telemetry.tracing import Tracing
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call", "abort"})
-"""An engine may write anything there."""
+"""Finish reasons that spans show as they are; an engine may write any text."""
 ENGINE_PHASES = (Phase.ENGINE, Phase.FIRST_TOKEN, Phase.DECODE)
 Attributes = dict[str, Value]
 
@@ -41,16 +41,16 @@ class Ended(NamedTuple):
 
 
 class RequestSpans:
-    """Of all requests of a gateway."""
+    """Creates the spans of a gateway's requests."""
 
     def __init__(self, tracing: Tracing, sampler: Sampler) -> None:
         self._tracing = tracing
         self._sampler = sampler
         self._unchosen = RequestTrace(sampler.begin(""), None)
-        """Shared by unsampled requests."""
+        """The trace that unsampled requests share."""
 
     def begin(self, arrival: Arrival) -> None:
-        """Begin a request's trace context, with a clock that remembers phases if spans are to be made."""
+        """Begin a request's trace context, with a clock that records phases if the request gets spans."""
         parent, state = arrival.headers.get(b"traceparent", b""), arrival.headers.get(b"tracestate", b"")
         context = self._sampler.begin(parent.decode("latin-1"), state.decode("latin-1"))
         if context is self._unchosen.context:
@@ -63,7 +63,7 @@ class RequestSpans:
             self._unchosen = arrival.trace
 
     def end(self, arrival: Arrival, path: str, ended: Ended) -> None:
-        """Hand on the spans of a request that has ended, if it was chosen. path: of its endpoint."""
+        """Export the spans of an ended request if it was sampled. path: its endpoint's path."""
         trace = arrival.trace
         if trace is None or trace.clock is None:
             return
@@ -87,7 +87,7 @@ class _Tree:
                 self._operation = name.CHAT
         broken = ended.status < 400 and ended.error_code not in (None, SUPERSEDED)
         self._failed = ended.status >= 500 or broken
-        self._told = self._of_request(arrival, ended)
+        self._attributes = self._of_request(arrival, ended)
         for attempt in trace.attempts:
             attempt.tracker = None  # it may hold the answer
 
@@ -101,13 +101,13 @@ class _Tree:
         return any(span == each for each in self)
 
     def __iter__(self) -> Iterator[Span]:
-        """The request's, then its phases, then its attempts."""
+        """The request's span, then the spans of its phases, then those of its attempts."""
         root, path = self._trace.context, self._path
         yield self._span(
             f"POST {path}",
             root.parent_id,
             (0.0, self._took_s),
-            {name.REQUEST_METHOD: "POST", name.ROUTE: path, **self._told},
+            {name.REQUEST_METHOD: "POST", name.ROUTE: path, **self._attributes},
             kind="server",
             span_id=root.span_id,
             failed=self._failed,
@@ -119,18 +119,18 @@ class _Tree:
             yield from self._attempt(number, attempt)
 
     def _of_request(self, arrival: Arrival, ended: Ended) -> Attributes:
-        told: Attributes = {
+        attributes: Attributes = {
             name.REQUEST_ID: arrival.request_id,
             name.ENDPOINT: arrival.endpoint,
             name.STATUS_CODE: ended.status,
             name.ATTEMPTS: len(self._trace.attempts),
         }
         if ended.error_code is not None and ended.error_code != SUPERSEDED:
-            told[name.ERROR_TYPE] = ended.error_code
+            attributes[name.ERROR_TYPE] = ended.error_code
         if (request := ended.request) is None:
-            return told
+            return attributes
         generation = request.generation
-        told |= {
+        attributes |= {
             name.ORGANIZATION_ID: request.caller.organization_id,
             name.PROJECT_ID: request.caller.project_id,
             name.TIER: request.tier,
@@ -141,32 +141,32 @@ class _Tree:
             name.STREAM: generation.stream,
         }
         if generation.choices > 1:
-            told[name.CHOICES] = generation.choices
+            attributes[name.CHOICES] = generation.choices
         if (first_chunk_s := self._first_chunk_s()) is not None:
-            told[name.TIME_TO_FIRST_CHUNK] = first_chunk_s
+            attributes[name.TIME_TO_FIRST_CHUNK] = first_chunk_s
         for attempt in reversed(self._trace.attempts):
             if attempt.engine is not None:
-                return told | _answer(attempt)
-        return told
+                return attributes | _answer(attempt)
+        return attributes
 
     def _first_chunk_s(self) -> float | None:
-        """When the first generated text left; None: none did."""
+        """When the first generated text was sent; None if none was."""
         return next((mark.ended_s for mark in self._clock.marks if mark.phase is Phase.FIRST_TOKEN), None)
 
     def _phase(self, mark: Mark) -> Span:
         parent_id, began_s = self._trace.context.span_id, mark.began_s
         for attempt in self._trace.attempts:
             if attempt.granted_s is None:
-                # the clock gives the wait for a lease that never came to what followed it
+                # the clock adds a wait for a lease that was not granted to the next phase
                 began_s = max(began_s, min(attempt.ended_s, mark.ended_s))
             elif mark.phase in ENGINE_PHASES and attempt.granted_s <= mark.began_s:
                 parent_id = attempt.engine_span_id
         return self._span(mark.phase.value, parent_id, (began_s, mark.ended_s))
 
     def _attempt(self, number: int, attempt: AttemptTrace) -> Iterator[Span]:
-        told: Attributes = {name.ATTEMPT: number}
+        attributes: Attributes = {name.ATTEMPT: number}
         if attempt.error_code is not None:
-            told[name.ERROR_TYPE] = attempt.error_code
+            attributes[name.ERROR_TYPE] = attempt.error_code
         granted_s, engine, root_id = attempt.granted_s, attempt.engine, self._trace.context.span_id
         if attempt.asked_s is not None:
             refused = granted_s is None and attempt.error_code is not None
@@ -174,17 +174,17 @@ class _Tree:
                 "route",
                 root_id,
                 (attempt.asked_s, attempt.ended_s if granted_s is None else granted_s),
-                told if refused else {name.ATTEMPT: number},
+                attributes if refused else {name.ATTEMPT: number},
                 kind="client",
                 span_id=attempt.route_span_id,
                 failed=refused,
             )
         if granted_s is None or engine is None:
             return
-        place = urlsplit(engine.url)
-        told |= {
-            name.SERVER_ADDRESS: place.hostname or "",
-            name.SERVER_PORT: place.port or (443 if place.scheme == "https" else 80),
+        address = urlsplit(engine.url)
+        attributes |= {
+            name.SERVER_ADDRESS: address.hostname or "",
+            name.SERVER_PORT: address.port or (443 if address.scheme == "https" else 80),
             name.REPLICA: engine.replica_id,
             name.POOL: engine.pool,
             name.DRIVER: engine.driver,
@@ -194,14 +194,14 @@ class _Tree:
             f"{self._operation} {self._model}",
             root_id,
             (granted_s, self._engine_ended_s(attempt, granted_s)),
-            told,
+            attributes,
             kind="client",
             span_id=attempt.engine_span_id,
             failed=attempt.error_code is not None,
         )
 
     def _engine_ended_s(self, attempt: AttemptTrace, granted_s: float) -> float:
-        """The end of its last phase; books are closed later."""
+        """The end of the attempt's last phase, before its last journal record."""
         ends = (
             mark.ended_s
             for mark in self._clock.marks
@@ -211,29 +211,29 @@ class _Tree:
 
     def _span(
         self,
-        called: str,
+        span_name: str,
         parent_id: str,
-        when_s: tuple[float, float],
-        told: Attributes | None = None,
+        times_s: tuple[float, float],
+        attributes: Attributes | None = None,
         *,
         kind: Literal["server", "client", "internal"] = "internal",
         span_id: str = "",
         failed: bool = False,
     ) -> Span:
-        start_ns, end_ns = (self._clock.started_ns + round(at_s * 1e9) for at_s in when_s)
-        return Span(called, parent_id, start_ns, end_ns, told or {}, kind, span_id, failed)
+        start_ns, end_ns = (self._clock.started_ns + round(at_s * 1e9) for at_s in times_s)
+        return Span(span_name, parent_id, start_ns, end_ns, attributes or {}, kind, span_id, failed)
 
 
 def _answer(attempt: AttemptTrace) -> Attributes:
-    """The usage of an engine's response, on the request's span alone, so that a sum over spans counts tokens once."""
+    """The usage of an engine's response, only on the request's span, so that a sum over spans counts tokens once."""
     assert attempt.engine is not None
     usage = attempt.usage
-    told: Attributes = {
+    attributes: Attributes = {
         name.PROVIDER: attempt.engine.driver,
         name.INPUT_TOKENS: usage.prompt_tokens,
         name.OUTPUT_TOKENS: usage.completion_tokens,
         name.CACHED_TOKENS: usage.cached_tokens,
     }
-    if attempt.tracker is not None and (said := attempt.tracker.finish_reasons.values()):
-        told[name.FINISH_REASONS] = [reason if reason in FINISH_REASONS else "other" for reason in said]
-    return told
+    if attempt.tracker is not None and (reasons := attempt.tracker.finish_reasons.values()):
+        attributes[name.FINISH_REASONS] = [reason if reason in FINISH_REASONS else "other" for reason in reasons]
+    return attributes

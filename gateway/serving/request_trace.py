@@ -1,6 +1,6 @@
-"""A request's context in a trace while it runs, and the times of its phases, if spans are to be made.
+"""Holds a running request's trace context and, if it gets spans, the times of its phases.
 
-For an unsampled request only the ids are kept, for downstream processes.
+An unsampled request has only the ids, for downstream processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from telemetry.trace_context import TraceContext, new_span_id
 
 
 class Mark(NamedTuple):
-    """A phase, from and to seconds after the request's arrival."""
+    """A phase, with its start and end in seconds after the request's arrival."""
 
     phase: Phase
     began_s: float
@@ -32,7 +32,7 @@ class TracedClock(PhaseClock):
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(clock)
         self.started_ns = time.time_ns()
-        """Since 1970."""
+        """Nanoseconds since 1970."""
         self.marks: list[Mark] = []
 
     def end(self, phase: Phase) -> None:
@@ -41,7 +41,7 @@ class TracedClock(PhaseClock):
         self.marks.append(Mark(phase, began_s, self.total_s))
 
     def end_split(self, phase: Phase, inner: Phase, inner_s: float) -> None:
-        """See `PhaseClock`. The inner phase belongs to another process, which makes a span of it."""
+        """See `PhaseClock`. The inner phase belongs to another process, which creates its span."""
         began_s = self.total_s
         super().end_split(phase, inner, inner_s)
         self.marks.append(Mark(phase, began_s, self.total_s))
@@ -66,30 +66,30 @@ class AttemptTrace:
     def __init__(self) -> None:
         self.route_span_id, self.engine_span_id = new_span_id(), new_span_id()
         self.asked_s: float | None = None
-        """Time of the call to the router; None: no call."""
+        """Time of the call to the router; None without a call."""
         self.granted_s: float | None = None
-        """Time of the lease; None: no lease."""
+        """Time of the lease; None without a lease."""
         self.ended_s = 0.0
         self.engine: Engine | None = None
         self.finish = ""
         self.error_code: str | None = None
         self.usage = Usage()
         self.tracker: UsageTracker | None = None
-        """Heard what the engine said of its answer's end."""
+        """Has the engine's finish reasons."""
 
     @property
     def served(self) -> bool:
-        """An engine was asked."""
+        """Whether an engine was called."""
         return self.granted_s is not None and self.engine is not None
 
 
 def header(context: TraceContext, span_id: str) -> bytes:
-    """A line of a request's head. span_id: of the caller; empty: the process' own."""
+    """A line of a request's head. span_id: the caller's span; empty for the process's own."""
     return b"traceparent: %b\r\n" % context.traceparent(span_id).encode()
 
 
 class RequestTrace:
-    """clock: the request's, if spans are to be made; else None."""
+    """A request's trace. clock: the request's clock if it gets spans; else None."""
 
     __slots__ = ("_header", "attempts", "clock", "context")
 
@@ -101,7 +101,7 @@ class RequestTrace:
 
     @property
     def header(self) -> bytes:
-        """For a call to an engine outside of any span."""
+        """The header of a call to an engine outside of any span."""
         if not self._header:
             self._header = header(self.context, "")
         return self._header
@@ -112,7 +112,7 @@ class RequestTrace:
         return self.context.trace_id if self.context.known_elsewhere else None
 
     def attempt(self) -> AttemptTrace | None:
-        """Begin an attempt; None: there will be no spans."""
+        """Begin an attempt. Returns None if the request gets no spans."""
         if self.clock is None:
             return None
         self.attempts.append(AttemptTrace())

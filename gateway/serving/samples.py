@@ -1,4 +1,4 @@
-"""Hands what customers' requests contained to the stores that sample it: prefixes, and texts where they are allowed."""
+"""Passes customers' requests to the stores that sample them: prefixes, and texts where organizations allow it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.serving.request import InferenceRequest
 
 
 class PrefixSampling(RequestObserver):
-    """Samples the prompts that engines had."""
+    """Samples the prompts that engines received."""
 
     def __init__(self, prefixes: PrefixLog) -> None:
         self._prefixes = prefixes
@@ -25,13 +25,13 @@ class PrefixSampling(RequestObserver):
 
 
 class CompletionSampling(RequestObserver):
-    """Keeps the texts of completions for organizations that have them stored."""
+    """Stores the texts of completions for organizations that allow it."""
 
     def __init__(self, texts: CompletionTexts) -> None:
         self._texts = texts
 
     def answered(self, attempt: Attempt) -> None:
-        """Keep the gap and the text that filled it."""
+        """Store the gap and the text that filled it."""
         request = attempt.request
         prepared = request.prepared
         if request.key.store_prompts and prepared.gap is not None and not prepared.warm_up:

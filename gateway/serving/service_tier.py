@@ -1,7 +1,7 @@
-"""The class that a request is served in: its key's, or a lower one that its `service_tier` names.
+"""Finds the class in which a request is served: its key's class, or a lower one that its `service_tier` names.
 
-OpenAI's names: `flex` is offline, `priority` interactive; `auto` and `default` mean the key's class. A response names
-its class if the request named one.
+Of OpenAI's names, `flex` is offline, `priority` is interactive, and `auto` and `default` mean the key's class. A
+response names its class if the request named one.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ TOLD: dict[ServiceClass, ServiceTier] = {
 def in_class(prepared: Prepared, priority: Priority) -> Prepared:
     """The request with the priority of its class, and with the `service_tier` that its answer names.
 
-    priority: its key's in its tier. Raises InvalidField for a class that the key has not.
+    priority: its key's priority in its tier. Raises InvalidField for a class that the key does not have.
     """
-    asked, generation = prepared.service_tier, prepared.generation
-    service_class = service_class_of(asked, priority.service_class)
+    requested, generation = prepared.service_tier, prepared.generation
+    service_class = service_class_of(requested, priority.service_class)
     if service_class.priority != generation.priority:
         prepared = replace(prepared, generation=replace(generation, priority=service_class.priority))
-    return prepared if asked is None else replace(prepared, service_tier=TOLD[service_class])
+    return prepared if requested is None else replace(prepared, service_tier=TOLD[service_class])
 
 
 def service_class_of(asked: str | None, own: ServiceClass) -> ServiceClass:
-    """asked: a request's `service_tier`. own: its key's class. Raises InvalidField."""
+    """The request's class. asked: its `service_tier`. own: its key's class. Raises InvalidField."""
     if asked == TOLD[ServiceClass.OFFLINE]:
         return ServiceClass.OFFLINE
     if asked == TOLD[ServiceClass.INTERACTIVE] and own is not ServiceClass.INTERACTIVE:

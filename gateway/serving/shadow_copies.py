@@ -1,8 +1,8 @@
 """Copies some customers' requests to a model's candidate, once they have their response, and compares both sides.
 
-A copy is computed as warm-ups are: alone on an idle replica of the candidate's pool or not at all, without a tenant in
-the journal and unbilled, and it ends for any request that this gateway places on the same replica. It costs a customer
-only memory: the response's chunks are kept until the request has ended. The choice of copied requests is random
+A copy runs like a warm-up: alone on an idle replica of the candidate's pool or not at all, unbilled and without a
+tenant in the journal. It ends when this gateway places any request on the same replica. It costs a customer only
+memory, for the response's chunks until the request has ended. The choice of copied requests is random
 (`gateway.shadow.sampling`), bounded (`gateway.shadow.allowance`), and secret.
 """
 
@@ -46,13 +46,13 @@ from gateway.shadow.transcript import Transcript
 logger = logging.getLogger(__name__)
 
 ENDPOINT = "shadow"
-"""Its name in journals and ledger."""
+"""Name of copies in journals and ledger."""
 NO_ID = "00000000-0000-0000-0000-000000000000"
 NOBODYS = KeyRecord(Caller(NO_ID, NO_ID, NO_ID), Levels())
-"""Copies have no tenant in journals, the ledger and at the router: no tenant finds them among its own, and together
-they count as one organization there, whose failures alone open no breaker."""
+"""The key of copies, which have no tenant in journals, in the ledger and at the router. No tenant finds them among its
+requests, and the router counts them as one organization, whose failures alone open no breaker."""
 MAX_TOKENS = 2**31 - 1
-"""Whatever an engine says it counted: what the database can hold."""
+"""Highest token count that the database can store; an engine may report any number."""
 TOLD: Mapping[Outcome, CopyOutcome] = {
     Outcome.ANSWERED: "answered",
     Outcome.FAILED: "failed",
@@ -61,32 +61,32 @@ TOLD: Mapping[Outcome, CopyOutcome] = {
 }
 """Metric outcomes of copies that are not compared."""
 LISTENED = 16
-"""Requests whose answers are kept for a copy at a time, for each copy that may run; one organization's, a quarter."""
+"""Requests whose answers are recorded at a time, for each copy that may run; one organization may have a quarter."""
 
 
 class PairLog(Protocol):
     """`gateway.shadow.store.PairStore`."""
 
     def add(self, pair: Pair, texts: PairTexts | None) -> None:
-        """Remember a pair. texts: for reviewers; None: not kept. Never raises."""
+        """Store a pair. texts: for reviewers; None if they are not kept. Never raises."""
         ...
 
 
 class Shadow(NamedTuple):
-    """The parts that make copies."""
+    """The parts that copies need."""
 
     config: ShadowConfig
     sampler: ShadowSampler
     replicas: Callable[[], Sequence[ReplicaState]]
-    """Every engine, as the router last reported."""
+    """Returns every engine's state, as the router last reported it."""
     pairs: PairLog
     metrics: ShadowMetrics
     draw: Callable[[], float] = random.SystemRandom().random
-    """Numbers from 0 up to 1: for the choice of a replica, and of pairs for review."""
+    """Returns random numbers from 0 up to 1, for the choice of a replica and of pairs for review."""
 
 
 class ShadowCopies(IdleReplicaWork[str]):
-    """Copies of one gateway. compute: runs an attempt on an engine, with its books."""
+    """The copies of one gateway. compute: runs an attempt on an engine, with its journal records."""
 
     def __init__(
         self, compute: Callable[[Attempt], Awaitable[None]], idle_timeouts: IdleTimeouts, shadow: Shadow
@@ -102,11 +102,10 @@ class ShadowCopies(IdleReplicaWork[str]):
         self._draw = shadow.draw
         self._allowance = ShadowAllowance(shadow.config.per_minute)
         self._listened: Counter[str] = Counter()
-        """Samples by organization."""
+        """Number of samples by organization."""
 
     def arrived(self, request: InferenceRequest) -> None:
-        """A request has come. If it will go to the candidate, copies are in its way there; if it is to be copied, its
-        answer is kept from now on."""
+        """Cancel copies if the request will go to the candidate, or begin to record its answer if it will be copied."""
         model, generation = request.target.model, request.generation
         canary = model.canary
         if canary is None or request.purpose is not None:
@@ -115,7 +114,7 @@ class ShadowCopies(IdleReplicaWork[str]):
             return
         side = side_of(model, request.prepared.unit)
         if side is Side.CANDIDATE:
-            self._give_way_of(canary.pool)  # before the request for a slot: theirs may be all that it waits for
+            self._give_way_of(canary.pool)  # before the request needs a slot, which may be a copy's
             return
         if side is Side.CONTROL or generation.choices > 1 or request.prepared.warm_up:
             return
@@ -123,8 +122,8 @@ class ShadowCopies(IdleReplicaWork[str]):
         unit = self._sampler.unit(request.prepared.unit)
         if not self._sampler.samples(canary.shadow_share, model.name, canary.release, unit):
             return
-        most = LISTENED * self._config.at_once
-        full = self._listened.total() >= most or self._listened[organization_id] >= most // 4
+        limit = LISTENED * self._config.at_once
+        full = self._listened.total() >= limit or self._listened[organization_id] >= limit // 4
         if full or not self._allowance.open(organization_id):
             self._metrics.copied(request.model, "limited")
             return
@@ -132,7 +131,7 @@ class ShadowCopies(IdleReplicaWork[str]):
         request.sample = Sample(canary, unit, Transcript())
 
     def answered(self, attempt: Attempt) -> None:
-        """A request has its answer from its engine."""
+        """Record that the first engine completed the response."""
         sample = attempt.request.sample
         if sample is not None and attempt.number == 0:
             sample.answered = True
@@ -140,7 +139,7 @@ class ShadowCopies(IdleReplicaWork[str]):
             sample.own_text = attempt.transcoder.text if attempt.engine is not None else None
 
     def failed(self, attempt: Attempt, error: SlipstreamError) -> None:
-        """An engine failed at a request: its copy shows whether the candidate fails, too."""
+        """Record the first engine's failure: the copy shows whether the candidate fails, too."""
         sample = attempt.request.sample
         if sample is None or attempt.request.first is not None:
             return
@@ -149,8 +148,7 @@ class ShadowCopies(IdleReplicaWork[str]):
             sample.pool = attempt.engine.pool
 
     def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
-        """A request is over, and its client has the whole response. Never raises: the request's own books are
-        closed."""
+        """Start the copy of a request whose client has the whole response. Never raises."""
         sample = request.sample
         if sample is None:
             return
@@ -166,7 +164,7 @@ class ShadowCopies(IdleReplicaWork[str]):
         if len(self._tasks) >= self._config.at_once or not self._allowance.open(organization_id):
             self._metrics.copied(request.model, "limited")
             return
-        usable = [one.id for one in self._replicas() if one.pool == sample.canary.pool and one.usable]
+        usable = [replica.id for replica in self._replicas() if replica.pool == sample.canary.pool and replica.usable]
         free = [replica_id for replica_id in usable if replica_id not in self._by_replica]
         if not free:
             self._metrics.copied(request.model, "busy")
@@ -198,7 +196,7 @@ class ShadowCopies(IdleReplicaWork[str]):
         if failure is None:
             try:
                 baseline = await _read(sample.transcript, sample.own_text)
-            except SlipstreamError as error:  # the candidate's would be a failure, too
+            except SlipstreamError as error:  # the candidate's unreadable answer would be a failure, too
                 failure = error.code
         copy, wait = self._copy_of(served), Wait()
         copy.pool = sample.canary.pool
@@ -241,7 +239,7 @@ class ShadowCopies(IdleReplicaWork[str]):
         return "compared"
 
     def _copy_of(self, served: InferenceRequest) -> InferenceRequest:
-        """The same request, without a tenant, at the lowest priority, with a prefix cache of its own."""
+        """The same request, without a tenant, at the lowest priority, with its own prefix cache."""
         arrival, prepared = Arrival(served.wire_format, {}), served.prepared
         generation = msgspec.structs.replace(
             served.generation,
@@ -260,7 +258,7 @@ class ShadowCopies(IdleReplicaWork[str]):
     def _pair(
         self, served: InferenceRequest, sample: Sample, outcome: Outcome, error_code: str | None, failure: str | None
     ) -> Pair:
-        """failure: what the customer's own engine failed with."""
+        """failure: the error code of the customer's own engine."""
         sampling = served.generation.sampling
         return Pair(
             id=served.request_id,
@@ -278,7 +276,7 @@ class ShadowCopies(IdleReplicaWork[str]):
         )
 
     def _texts(self, served: InferenceRequest, baseline: Answer, candidate: Answer) -> PairTexts | None:
-        """Texts for reviewers, for a project that allows it, if the pair is drawn."""
+        """The texts for reviewers, if the project allows reviews and the pair is drawn."""
         if not served.key.allow_reviews or self._draw() >= self._config.review_share:
             return None
         prompt = prompt_text(served.prepared)
@@ -290,16 +288,15 @@ class ShadowCopies(IdleReplicaWork[str]):
 
 
 def _had_it(attempt: Attempt, error: SlipstreamError) -> bool:
-    """Whether an engine that failed at a request is at fault: a full one had not accepted it, and an unavailable
-    journal is not its failure."""
+    """Whether the engine is at fault: not if it was full and refused the request, nor if the journal failed."""
     return not isinstance(error, JournalUnavailable) and not (attempt.rejected and isinstance(error, Overloaded))
 
 
 async def _read(transcript: Transcript, own_text: str | None) -> Answer:
     """Read the transcript in chunks, so that customers' requests get the event loop in between. Raises EngineFailed."""
     reader = AnswerReader()
-    for piece in transcript.pieces:
-        reader.feed(piece)
+    for chunk in transcript.pieces:
+        reader.feed(chunk)
         await asyncio.sleep(0)
     return reader.answer(own_text)
 
@@ -316,7 +313,7 @@ def _served(request: InferenceRequest, answer: Answer) -> Served:
 
 
 def _engine_ttft_ms(clock: PhaseClock) -> float | None:
-    """From the engine's grant to the first text, for a request that needed one attempt; None: no text."""
+    """Time from the lease to the first text, for a request with one attempt; None without text."""
     phases_s = clock.durations_s
     if Phase.FIRST_TOKEN not in phases_s:
         return None

@@ -1,5 +1,5 @@
-"""Has an engine serve a request without output: one body to it, one body back. Nothing of it reaches the client before
-the books are closed, so a request is billed only if its client can have the whole response."""
+"""Serves a request without output on an engine, with one body in each direction. The client gets nothing before the
+journal record is closed, so a request is billed only if its client can have the whole response."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class SingleShot:
     async def generate(self, attempt: Attempt, lease: Lease) -> bytes:
         """Send the work and return the client's whole response.
 
-        A client that leaves closes the engine's connection, which stops the engine, and is not billed: it has got
-        nothing. Raises SlipstreamError.
+        If the client leaves, the engine's connection is closed, which stops the engine. The client is not billed,
+        because it has received nothing. Raises SlipstreamError.
         """
         config, engine, work = self._config, lease.engine, attempt.prepared.details
         assert isinstance(work, EmbeddingWork | ScoringWork)
@@ -65,12 +65,12 @@ class SingleShot:
             opening.close()
             attempt.sent = opening.sent
             if not attempt.ended:
-                gone = attempt.finish is Finish.CLIENT_GONE
-                attempt.counted(Usage(), Finish.CLIENT_GONE if gone else Finish.ENGINE_ERROR)
+                client_left = attempt.finish is Finish.CLIENT_GONE
+                attempt.counted(Usage(), Finish.CLIENT_GONE if client_left else Finish.ENGINE_ERROR)
             attempt.generated()
 
     async def _read(self, stream: EngineStream, attempt: Attempt, url: str) -> None:
-        """The engine's whole body. Raises EngineFailed, and EngineTimeout for an engine that falls silent."""
+        """Read the engine's whole body. Raises EngineFailed, and EngineTimeout if the engine falls silent."""
         timeout_s = self._config.event_timeout_s
         while True:
             try:

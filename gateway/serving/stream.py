@@ -1,4 +1,4 @@
-"""Passes an engine's events on from inside the socket's callback, without waking a task for each.
+"""Forwards an engine's events inside the socket's callback, without waking a task for each.
 
 Once a stream flows, waiting for bytes and then sending them would cost two turns of the event loop per token. So the
 callback that receives the bytes sends them. The task sleeps until the engine ends or the client reads too slowly; it
@@ -19,7 +19,7 @@ from gateway.wire.chunk import UnreadableEvent
 
 
 class StreamForwarder:
-    """One attempt's way from the engine to the client.
+    """Forwards one attempt's stream from the engine to the client.
 
     on_begun: called with the engine's first event, before it is sent; an error that it raises ends the forwarding.
     on_text: called with the first text, call or reasoning.
@@ -51,10 +51,9 @@ class StreamForwarder:
         self._pause: asyncio.Future[None]
 
     async def run(self) -> None:
-        """Return at the engine's clean end, or once the client has all that it gets. Every event leaves before the next
-        is waited for.
+        """Return at the engine's clean end, or once the client has its whole answer. Every event is sent at once.
 
-        Raises EngineFailed when the engine broke off or sent what cannot be read, EngineTimeout when it fell silent. A
+        Raises EngineFailed if the engine broke off or sent unreadable data, and EngineTimeout if it fell silent. A
         client that reads nothing for too long is cut.
         """
         wait, config = self._wait, self._config
@@ -74,15 +73,15 @@ class StreamForwarder:
             wait.end()
 
     async def _forwarded(self) -> bool:
-        """Pass on until the engine ends or the answer does, or until the client no longer keeps up: then False."""
+        """Forward until the engine or the answer ends; False if the client no longer keeps up."""
         self._pause = asyncio.get_running_loop().create_future()
         self._stream.on_change = self._changed
-        self._changed()  # what came before we listened
+        self._changed()  # for bytes that are already here
         await self._pause
         return self._transcoder.satisfied or not self._response.full
 
     async def _drained(self) -> None:
-        """Wait for the client, while `_changed` notes when the engine wrote."""
+        """Wait for the client, while `_changed` records when the engine wrote."""
         wait, config, stream, timing = self._wait, self._config, self._stream, self._timing
         wait.begin(config.client_stall_timeout_s, self._attempt.client.watch.cut)
         timing.stalled(time.monotonic())
@@ -97,7 +96,7 @@ class StreamForwarder:
         self._stream.close()
 
     def _changed(self) -> None:
-        """More bytes, or the end. Runs inside the socket's callback: what goes wrong here is the task's to hear."""
+        """Called for more bytes, or the end. It runs in the socket's callback, so the task raises its errors."""
         pause = self._pause
         if pause.done():
             self._noted()
@@ -111,7 +110,7 @@ class StreamForwarder:
             pause.set_result(None)
 
     def _noted(self) -> None:
-        """The client is waited for: what came stays unread for now, but has arrived."""
+        """Record an arrival while the task waits for the client. The bytes stay unread for now."""
         unread_bytes = self._stream.unread_bytes
         if unread_bytes > self._unread_bytes:
             self._unread_bytes = unread_bytes
@@ -133,12 +132,12 @@ class StreamForwarder:
                 self._response.events(failure.before)
             raise
         if not self._begun and self._attempt.tracker.aborted:
-            return  # the engine gave up before the client was sent anything: another may begin; its count is still read
+            return  # the engine gave up before the client got anything, so another may begin; its count is still read
         if not self._begun and (transcoder.events or transcoder.error):
             self._on_begun(self._attempt)
             self._begun = True
         if transcoder.text_seen and not self._text_seen:
-            self._on_text(self._attempt)  # before it is sent: afterwards this process may have to wait for a core
+            self._on_text(self._attempt)  # before it is sent, because this process may then have to wait for a core
         if events:
             self._response.events(events)
         if (recording := self._attempt.request.recording) is not None:
@@ -153,5 +152,5 @@ class StreamForwarder:
             self._text_seen = True
             self._timing.first_text(now_s)
             self._finished = transcoder.finished
-        if transcoder.events != seen:  # comments, with which an engine says that it is there, are no answer
+        if transcoder.events != seen:  # comments, an engine's heartbeats, are no answer
             self._wait.begin_again(self._config.event_timeout_s, now_s)

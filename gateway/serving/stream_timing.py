@@ -1,11 +1,9 @@
-"""Timing of one attempt's tokens: their duration, their longest gap, and whether the engine or the client caused a
-wait.
+"""Measures one attempt's tokens: their duration, their longest gap, and whether the engine or the client caused a wait.
 
-Pure: callers pass each event's time, in seconds of one monotonic clock. An *arrival* is a read from the engine's socket
-that brought at least one whole event, from the first text to the event that ends the answer; tokens that arrive
-together are one arrival. Arrivals are noted while the client is waited for as well, so that a slow client does not make
-a slow engine of it. Only when so much lies unread that the engine itself is held up, the time until the client reads
-again counts as no gap.
+The module is pure: callers pass each event's time, in seconds of one monotonic clock. An *arrival* is a read from the
+engine's socket that brought at least one whole event, from the first text to the event that ends the answer; tokens
+that arrive together are one arrival. Arrivals also count while the client is slow, so that the engine does not look
+slow. If so much is unread that the engine itself is held up, the time until the client reads is no gap.
 """
 
 from __future__ import annotations
@@ -15,12 +13,11 @@ from bisect import bisect_left
 from gateway.observability.latency_metrics import TOKEN_BUCKETS_S
 
 GAP_S = 0.1
-"""Gaps longer than this are counted: a reader sees the text stop."""
+"""Longer gaps are counted, because a reader sees the text stop."""
 
 
 class StreamTiming:
-    """Timing of one attempt. `first_text`, then `arrived` for each further arrival, with `stalled` and `resumed`
-    between."""
+    """Timing of one attempt: `first_text`, then `arrived` for each further arrival; `stalled` and `resumed` between."""
 
     __slots__ = (
         "_first_s",
@@ -41,21 +38,21 @@ class StreamTiming:
         self._stalled_s = 0.0
         self.arrivals = 0
         self.longest_gap_s = 0.0
-        """Between two arrivals; 0 before there are two."""
+        """Longest gap between two arrivals; 0 before the second."""
         self.gaps_over_100ms = 0
         self.gap_counts: list[int] = []
         """Counts of gaps, by the buckets of `slipstream_inter_token_seconds`; their sum is `decode_s`."""
         self.stall_s = 0.0
-        """Total time for which the client's connection accepted no more."""
+        """Total time during which the client's connection accepted no more bytes."""
 
     def first_text(self, now_s: float) -> None:
-        """The engine's first text has arrived."""
+        """Record the arrival of the engine's first text."""
         self._first_s = self._last_s = now_s
         self.arrivals = 1
         self.gap_counts = [0] * (len(TOKEN_BUCKETS_S) + 1)
 
     def arrived(self, now_s: float) -> None:
-        """Another arrival. Nothing before the first text."""
+        """Record another arrival. It has no effect before the first text."""
         if not self.arrivals:
             return
         self.arrivals += 1
@@ -68,11 +65,11 @@ class StreamTiming:
             self.gaps_over_100ms += 1
 
     def stalled(self, now_s: float) -> None:
-        """The client takes no more."""
+        """Record that the client accepts no more bytes."""
         self._stalled_s = now_s
 
     def resumed(self, now_s: float, *, engine_held: bool) -> None:
-        """The client reads again, or is given up. engine_held: the engine was no longer read from."""
+        """Record that the client reads again, or is given up. engine_held: whether the engine was no longer read."""
         self.stall_s += now_s - self._stalled_s
         if engine_held and self.arrivals:
             self._held_s += now_s - self._last_s
@@ -80,11 +77,11 @@ class StreamTiming:
 
     @property
     def decode_s(self) -> float:
-        """From the first text to the last arrival, without the time for which the engine was held up."""
+        """Time from the first text to the last arrival, without the time during which the engine was held up."""
         return self._last_s - self._first_s - self._held_s
 
     def per_token_s(self, completion_tokens: int) -> float | None:
-        """Mean time of a token after the first one. None with fewer than two, or if all of them arrived at once."""
+        """Mean time of a token after the first; None for fewer than two, or if all of them arrived at once."""
         if completion_tokens < 2 or self.arrivals < 2:
             return None
         return self.decode_s / (completion_tokens - 1)

@@ -1,8 +1,7 @@
-"""An endpoint that returns the size of a prompt and generates nothing.
+"""Serves endpoints that return the size of a prompt and generate nothing.
 
-A request is authenticated, decoded and prepared like one that generates, so that its count is the one that is reserved
-and, where the model has a tokenizer, billed. No limit counts it: it is paced like a refused request instead, and by its
-length.
+A request is authenticated, decoded and prepared like one that generates, so its count equals the reserved one and, if
+the model has a tokenizer, the billed one. No limit counts it; it is paced like a refused request, and by length.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from gateway.wire.config import RequestConfig
 from gateway.wire.format import AskedT, CountingFormat
 
 TOKEN_S = 0.25e-6
-"""Time of the loop for each token of a conversation of many small messages, which is prepared on the loop."""
+"""Event loop time for each token of a conversation of many small messages, which is prepared on the loop."""
 LONGEST_S = 0.05
-"""Most that a count is charged: an image without a tokenizer is estimated by its bytes."""
+"""Highest charge for a count, because an image without a tokenizer is estimated by its bytes."""
 
 
 class TokenCountEndpoint(InferenceEndpoint[AskedT]):
-    """One such endpoint. Parameters: see `InferenceEndpoint`; task: None: models of any."""
+    """One such endpoint. Parameters: see `InferenceEndpoint`."""
 
     generates = False
 

@@ -1,7 +1,7 @@
-"""Keeps where each request's time went, by request id, so that "why was this slow?" has an answer tomorrow.
+"""Stores how each request spent its time, by request id, so that a slow request can be explained later.
 
-Best effort, unlike the ledger: batches go to PostgreSQL a little later, and when the database is away for long the
-oldest are dropped and counted.
+Traces are best effort, unlike the ledger. They go to PostgreSQL in batches a little later, and if the database is
+unreachable for long, the oldest are dropped and counted.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from storage.write_behind import WriteBehind, WrittenBehind
 
 MAX_WAITING = 20_000
 MAX_REFUSALS_WAITING = 5_000
-"""A flood of refusals must not push out the records of requests that were served."""
+"""A flood of refusals must not push out the records of served requests."""
 BATCH = 1_000
 TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
-"""Errors whose sentence is kept. Others may repeat what the client wrote; of them only the field's name is."""
+"""Errors whose message is stored. Other messages may repeat the client's text, so only the field's name is stored."""
 REASON_CHARACTERS = 500
 NO_SESSION = (None, None, None)
 
@@ -76,7 +76,7 @@ class Row(Measurement, frozen=True, kw_only=True, gc=False):
 
 
 _COLUMNS = ", ".join(Row.__struct_fields__)
-# One JSON text: of every element of an array parameter asyncpg asks whether it is an array itself.
+# One JSON text, because asyncpg checks for every element of an array parameter whether it is an array itself.
 INSERT = f"""
     INSERT INTO gateway.request_traces ({_COLUMNS})
     SELECT {_COLUMNS} FROM json_populate_recordset(NULL::gateway.request_traces, $1::json)
@@ -97,7 +97,7 @@ class Traces(WrittenBehind, RequestObserver):
         super().__init__(flush_s, "traces")
 
     def ended(self, request: InferenceRequest, response: ResponseWriter) -> None:
-        """Remember a customer's prepared request, whether it was served or refused by a limit."""
+        """Record a customer's prepared request, whether it was served or refused by a limit."""
         if request.purpose is not None:
             return
         error = response.error
@@ -105,12 +105,12 @@ class Traces(WrittenBehind, RequestObserver):
         (self._refused if isinstance(error, LimitError | Overloaded) else self._served).add(row)
 
     def refused(self, arrival: Arrival, caller: Caller, status: int, error: SlipstreamError) -> None:
-        """Remember a request of a known caller that was refused before it was prepared."""
+        """Record a request of a known caller that was refused before it was prepared."""
         self._refused.add(_row(arrival, caller, status, error.code, error))
 
     async def flush(self) -> None:
         await self._served.flush()
-        if not self._served:  # else the database is away, and would hold up a stop once more
+        if not self._served:  # else the database is unreachable, and would delay a stop again
             await self._refused.flush()
 
 

@@ -1,7 +1,7 @@
-"""Limits the unbilled prefetch of a key: never more than its requests were billed for.
+"""Limits the unbilled prefetch of a key to what its requests were billed for.
 
-Otherwise a client that requests gaps with cached prompts would get prompts computed without ever paying in full: each
-prefetch is free, and its next request finds it cached.
+Otherwise, a client that requests gaps with cached prompts would never pay in full for a computed prompt: each prefetch
+is free, and the next request finds its prompt cached.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contracts.usage import Usage
 
 CACHED_SHARE = 0.1
-"""Share charged for a cached token: usual prices discount it as much, and the engine's cost is far lower still."""
+"""Share charged for a cached token. Usual prices discount it as much, and the engine's cost is far lower still."""
 HALF_LIFE_S = 60.0
-"""Payments count for the present typing and are not saved up."""
+"""Half-life of an allowance: payments count for the current typing and are not saved up."""
 MAX_KEYS = 20_000
-"""Limit of keys; the least recently used are forgotten, with their allowance."""
+"""Limit of keys; the least recently used are dropped, with their allowances."""
 
 
 class WarmUpAllowance:
@@ -43,7 +43,7 @@ class WarmUpAllowance:
         return True
 
     def give_back(self, key_id: str, taken: int, usage: Usage) -> None:
-        """Settle a reservation: the tokens that the prompt took, perhaps more than was reserved."""
+        """Settle a reservation with the computed tokens, which may be more than were reserved."""
         self._add(key_id, taken - (usage.prompt_tokens - usage.cached_tokens))
 
     def _add(self, key_id: str, tokens: float) -> None:

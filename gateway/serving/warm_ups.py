@@ -1,9 +1,9 @@
-"""Computes prompts before they are requested: a file's next line, while the replica that holds the file is idle.
+"""Prefetches prompts: computes a file's next line while the replica that has the file is idle.
 
-One runs at a time for each replica, and alone there: the router grants it an idle replica or none. It gives way to all
-other work of this gateway: to the file's next keystroke, which may differ from the predicted one, and to any request
-that gets the same replica. The computed part stays in the engine's cache. A key gets no more prefetch than its requests
-were billed for (`gateway.serving.warm_up_allowance`).
+Each replica runs one warm-up at a time, and alone: the router grants it an idle replica or none. A warm-up gives way to
+all other work of this gateway: to the file's next keystroke, which may differ from the predicted one, and to any
+request on the same replica. The computed part stays in the engine's cache. A key gets no more prefetch than its
+requests were billed for (`gateway.serving.warm_up_allowance`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from gateway.wire.prepared import Prepared
 logger = logging.getLogger(__name__)
 
 ENDPOINT = "warm_up"
-"""Its name in journals and ledger."""
+"""Name of warm-ups in journals and ledger."""
 
 
 class WarmUps(IdleReplicaWork[bytes]):
-    """Prefetches of one gateway. compute: has an engine compute an attempt's prompt, with its books."""
+    """The prefetches of one gateway. compute: computes an attempt's prompt on an engine, with its journal records."""
 
     def __init__(
         self, compute: Callable[[Attempt], Awaitable[None]], idle_timeouts: IdleTimeouts, metrics: FileMetrics
@@ -45,12 +45,12 @@ class WarmUps(IdleReplicaWork[bytes]):
         self._allowance = WarmUpAllowance()
 
     def arrived(self, request: InferenceRequest) -> None:
-        """A customer's request ends the warm-up of its file: that delays it, or computes the same prompt."""
+        """End the warm-up of the request's file, which would delay the request or compute the same prompt."""
         if self._by_replica and request.prepared.file and request.purpose is None:
             self._give_way_of(request.prepared.file)
 
     def attempted(self, attempt: Attempt) -> None:
-        """A billed attempt pays for warm-ups of the same key."""
+        """Credit a billed attempt to the warm-ups of its key."""
         if attempt.billed:
             self._allowance.paid(attempt.request.caller.key_id, attempt.usage)
 
@@ -112,4 +112,4 @@ def _to_compute(served: Prepared, ahead: Prepared) -> int:
 
 
 class _Unpaid(Exception):
-    """The key's requests were not billed for as much."""
+    """The key's billed requests do not cover the prefetch."""

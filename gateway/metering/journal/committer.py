@@ -1,11 +1,10 @@
-"""Writes the journal's files: opened and placed records at once, closed records by group commit in a thread of its own.
+"""Writes the journal's files: opened and placed records at once, closed records by group commit in a separate thread.
 
-Two threads write, the event loop's and the committer's, under one lock; only the committer syncs, starts segments and
-heals. After any disk error the segment is left for good (a page cache cannot be trusted after a failed fdatasync): the
-next one begins with everything that is still open or unconfirmed, and work resumes only when that is on disk.
+Two threads write, the event loop's and the committer's, under one lock. Only the committer syncs, starts segments and
+heals. After any disk error, the segment is abandoned, because a page cache cannot be trusted after a failed fdatasync.
+The next segment begins with everything that is still open or unconfirmed, and work resumes once that is on disk.
 
-A segment therefore always begins with all attempts open at that moment, and an older one is needed only for the closed
-records in it.
+So a segment always begins with all attempts open at that moment. An older one is needed only for closed records.
 """
 
 from __future__ import annotations
@@ -60,13 +59,13 @@ class Committer:
         self._number = 0
         self._size = 0
         self.failure: str | None = "not started"
-        # The committer's own:
+        # Used only by the committer:
         self._unconfirmed: dict[AttemptKey, bytes] = {}
         self._newest = 0
         self._probe_at_s = 0.0
 
     def start(self, lengths: dict[int, int], left_open: dict[AttemptKey, bytes], closed: Iterable[Entry]) -> None:
-        """Begin the first segment with an earlier run's open records; returns when it is durable. Raises OSError."""
+        """Begin the first segment with an earlier run's open records. Returns once it is durable. Raises OSError."""
         self._durable = dict(lengths)
         self._open = dict(left_open)
         self._unconfirmed = dict(closed)
@@ -76,9 +75,9 @@ class Committer:
         self._thread.start()
 
     def append(self, key: AttemptKey, frame: bytes, *, first: bool) -> None:
-        """Write an OPENED (`first`) or PLACED frame; when this returns it survives the death of this process.
+        """Write an OPENED (`first`) or PLACED frame. Once this returns, the frame survives a crash of this process.
 
-        Raises JournalUnavailable, and ValueError for an attempt that is open already or not open.
+        Raises JournalUnavailable, and ValueError for an attempt that is already open or not open.
         """
         with self._lock:
             if self.failure is not None:
@@ -94,7 +93,7 @@ class Committer:
             self._open[key] = frame if known is None else known + frame
 
     def submit(self, entries: list[Entry]) -> None:
-        """Hand over CLOSED frames; `confirmed` or `rejected` follows. A rejected one is kept and written later."""
+        """Submit CLOSED frames; `confirmed` or `rejected` follows. A rejected frame is kept and written later."""
         self._queue.put(entries)
 
     def is_open(self, key: AttemptKey) -> bool:
@@ -106,12 +105,12 @@ class Committer:
         return len(self._open)
 
     def durable(self) -> list[tuple[int, int]]:
-        """(segment, bytes known to be on disk), ascending."""
+        """Each segment and its bytes that are known to be on disk, ascending."""
         with self._lock:
             return sorted(self._durable.items())
 
     def forget(self, number: int) -> None:
-        """A segment has been deleted."""
+        """Forget a deleted segment."""
         with self._lock:
             self._durable.pop(number, None)
 
@@ -132,7 +131,7 @@ class Committer:
         self._seal()
 
     def _take(self) -> tuple[list[Entry], bool]:
-        """Wait for work; then take all of it."""
+        """Wait for work, then take all of it."""
         batch: list[Entry] = []
         stopping = False
         try:
@@ -152,7 +151,7 @@ class Committer:
             return batch, stopping
 
     def _commit(self, batch: list[Entry]) -> None:
-        """Commit all of them by one write and one fdatasync."""
+        """Commit the batch with one write and one fdatasync."""
         self._unconfirmed.update(batch)
         began_s = time.perf_counter()
         try:
@@ -182,16 +181,16 @@ class Committer:
         keys = list(self._unconfirmed)
         self._unconfirmed.clear()
         with self._lock:
-            # Before the next segment begins: an attempt carried over into it must not have ended in this one.
+            # Before the next segment begins, because no attempt that it carries over may have ended in this one.
             for key in keys:
                 self._open.pop(key, None)
         return keys
 
     def _begin_segment(self) -> None:
-        """Start the next file with all that is open or unconfirmed and leave the current one; raises OSError.
+        """Start the next file with all open and unconfirmed records, and leave the current one. Raises OSError.
 
-        In good health the loop writes to the new file before it is synced. During healing nothing is written, and the
-        new file counts only once it is durable.
+        Without a failure, the loop writes to the new file before it is synced. During healing, it writes nothing, and
+        the new file counts only once it is durable.
         """
         self._newest += 1
         number, path = self._newest, self._folder.segment(self._newest)
@@ -203,12 +202,12 @@ class Committer:
                 self._write_whole(descriptor, carried)
                 if not healing:
                     self._write(frames.encode(frames.SEAL, b""))
-                    left = self._switch(descriptor, number, len(carried))
+                    previous = self._switch(descriptor, number, len(carried))
             if healing:
                 self._disk.sync(descriptor)
                 self._disk.sync_folder(self._folder.path)
                 with self._lock:
-                    left = self._switch(descriptor, number, len(carried))
+                    previous = self._switch(descriptor, number, len(carried))
                     self.failure = None
         except OSError:
             self._disk.close(descriptor)
@@ -216,24 +215,24 @@ class Committer:
             raise
         try:
             if not healing:
-                self._disk.sync(left)
+                self._disk.sync(previous)
                 self._disk.sync(descriptor)
                 self._disk.sync_folder(self._folder.path)
         finally:
-            if left >= 0:
-                self._disk.close(left)
+            if previous >= 0:
+                self._disk.close(previous)
         with self._lock:
             self._durable[number] = len(carried)
         self._metrics.journal_healthy.set(int(self.failure is None))
 
     def _switch(self, descriptor: int, number: int, size: int) -> int:
-        """Make another segment the current one; returns the descriptor of the one left. The lock is held."""
-        left = self._descriptor
+        """Make another segment current. Returns the previous one's descriptor. The caller holds the lock."""
+        previous = self._descriptor
         self._descriptor, self._number, self._size = descriptor, number, size
-        return left
+        return previous
 
     def _heal(self) -> None:
-        """Try a new segment; the same write and fdatasync that work needs are the probe."""
+        """Try a new segment. The probe is the same write and fdatasync that work needs."""
         try:
             self._begin_segment()
         except OSError as error:
@@ -244,9 +243,9 @@ class Committer:
         self._confirmed(self._settle())
 
     def _write(self, data: bytes) -> None:
-        """Append to the current segment. The lock is held. Raises OSError, the segment then failed already.
+        """Append to the current segment. The caller holds the lock. Raises OSError after failing the segment.
 
-        Failed before the lock is let go: a record appended after half of this one would be acknowledged, and cut off.
+        Fails before releasing the lock: a record appended after half of this one would be acknowledged, but cut off.
         """
         try:
             self._write_whole(self._descriptor, data)
@@ -266,7 +265,7 @@ class Committer:
                 self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        """Give the segment up for writing. The lock is held."""
+        """Stop writing to the segment. The caller holds the lock."""
         if self.failure is None:
             logger.error("journal %s: %s; nothing is admitted until it can be written", self._folder.path, error)
         self.failure = error.strerror or str(error)
@@ -279,7 +278,7 @@ class Committer:
             logger.warning("journal %s: half a record stays at its end: %s", self._folder.path, second)
 
     def _seal(self) -> None:
-        """Finish the last segment in order."""
+        """Seal the last segment."""
         with self._lock:
             failed, self.failure = self.failure is not None, "stopped"
             try:

@@ -1,4 +1,4 @@
-"""The few file operations the journal makes, in one place, so that tests can put a failing disk under it."""
+"""Collects the journal's few file operations, so that tests can replace the disk by a failing one."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 
 
 class Disk:
-    """The real one. Everything raises OSError."""
+    """The real disk. Every method raises OSError."""
 
     def create(self, path: Path) -> int:
-        """A new file, opened for appending; FileExistsError when it is there already."""
+        """Create a file and open it for appending. Raises FileExistsError if it exists."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
 
     def write(self, descriptor: int, data: bytes) -> int:
-        """Append; returns how many bytes went in, which a full disk makes fewer than asked."""
+        """Append data. Returns the number of bytes written, which is too small on a full disk."""
         return os.write(descriptor, data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Cut an open file."""
+        """Truncate an open file."""
         os.ftruncate(descriptor, size_bytes)
 
     def sync(self, descriptor: int) -> None:
-        """Return when the file's bytes are on stable storage."""
+        """Return once the file's bytes are on stable storage."""
         if hasattr(os, "fdatasync"):
             os.fdatasync(descriptor)
         else:
             os.fsync(descriptor)
 
     def sync_folder(self, path: Path) -> None:
-        """Return when the names in the folder are on stable storage."""
+        """Return once the names in the folder are on stable storage."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -37,7 +37,7 @@ class Disk:
             os.close(descriptor)
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(descriptor)
 
     def remove(self, path: Path) -> None:
@@ -45,5 +45,5 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename atomically; `new` is replaced."""
+        """Rename atomically, and replace `new`."""
         old.replace(new)

@@ -1,10 +1,10 @@
-"""The folder of one journal: its lock, its files by number, and how far it has been shipped.
+"""Manages the folder of one journal: its lock, its files by number, and how far it has been shipped.
 
-lock            held by the one process that may write here; the kernel frees it however that process ends
-00000007.slj    segments, in order
-00000005.bad    a segment found damaged, kept for a person to look at
-shipped         the position up to which every closed record is in the ledger
-refused.jsonl   rows the database will not take
+- `lock` is held by the one process that may write here. The kernel frees it however that process ends.
+- `00000007.slj` and its like are the segments, in order.
+- `00000005.bad` is a damaged segment, kept for inspection.
+- `shipped` is the position up to which every closed record is in the ledger.
+- `refused.jsonl` has the rows that the database rejects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.metering.journal.disk import Disk
 logger = logging.getLogger(__name__)
 
 Position = tuple[int, int]
-"""(segment number, offset in it)"""
+"""Segment number, and offset in the segment."""
 
 _SEGMENT = ".slj"
 _DAMAGED = ".bad"
@@ -32,20 +32,20 @@ _WATERMARK = struct.Struct("<QQI")
 
 
 def writers(journals: Path) -> dict[str, str]:
-    """The gateways of this deployment that run, by the journals in this folder that are held now: instance to process
-    id, `unknown` where a full disk kept it from being noted."""
+    """The running gateways of this deployment, whose journals in this folder are locked: instance to process id,
+    `unknown` if a full disk kept it from being written."""
     found = {}
     for file in sorted(journals.glob("*/lock")):
         with contextlib.suppress(OSError), file.open() as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for the moment until the file is closed
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # only until the file is closed
             except BlockingIOError:
                 found[file.parent.name] = lock.read().strip() or "unknown"
     return found
 
 
 class JournalFolder:
-    """Paths and small files; knows nothing of records. Methods raise OSError unless they say otherwise."""
+    """The folder's paths and small files, but not its records. Methods raise OSError unless they state otherwise."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
@@ -58,20 +58,20 @@ class JournalFolder:
         return self.path.name
 
     def lock(self, timeout_s: float) -> None:
-        """Take the folder for this process, creating it when it is absent.
+        """Lock the folder for this process, and create it if it is missing.
 
-        Raises ConfigError when another process still has it after `timeout_s`, or when it cannot be written.
+        Raises ConfigError if another process still has it after `timeout_s`, or if it cannot be written.
         """
         deadline_s = time.monotonic() + timeout_s
-        said = False
+        warned = False
         while not self.try_lock(create=True):
             if time.monotonic() >= deadline_s:
                 raise ConfigError(
                     f"{self.path}: this journal folder is in use by process {self._holder()}; give every gateway "
                     "instance a name of its own, or stop the other one"
                 )
-            if not said:
-                said = True
+            if not warned:
+                warned = True
                 logger.warning(
                     "%s: this journal folder is in use by process %s; waiting up to %g s for it to end",
                     self.path,
@@ -81,9 +81,10 @@ class JournalFolder:
             time.sleep(0.05)
 
     def try_lock(self, *, create: bool) -> bool:
-        """Take the folder if it is free. False: another process has it, or (without `create`) it is not there.
+        """Lock the folder if it is free. Returns False if another process has it or, without `create`, if it is
+        missing.
 
-        Raises ConfigError when the folder cannot be made or written.
+        Raises ConfigError if the folder cannot be created or written.
         """
         file = self.path / "lock"
         try:
@@ -102,18 +103,18 @@ class JournalFolder:
         except BlockingIOError:
             os.close(descriptor)
             return False
-        # A neighbour that has just emptied the folder removes it: then this is the lock of a file without a name.
+        # A neighbour that has just emptied the folder removes it. Then this is the lock of a file without a name.
         if not _is_named(descriptor, file):
             os.close(descriptor)
             return False
         self._lock = descriptor
-        with contextlib.suppress(OSError):  # a full disk: the lock holds without our name in it
+        with contextlib.suppress(OSError):  # on a full disk, the lock is valid without the process id
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         return True
 
     def unlock(self) -> None:
-        """Let go of the folder. Idempotent."""
+        """Unlock the folder. Idempotent."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -131,14 +132,13 @@ class JournalFolder:
         return self.path / f"{number:08d}{_SEGMENT}"
 
     def quarantine(self, number: int) -> Path:
-        """Set a damaged segment aside; returns its new path."""
+        """Set a damaged segment aside. Returns its new path."""
         aside = self.path / f"{number:08d}{_DAMAGED}"
         self._disk.rename(self.segment(number), aside)
         return aside
 
     def shipped(self) -> Position:
-        """The position at which shipping resumes. (0, 0), the beginning, when it is unknown: shipping twice does no
-        harm."""
+        """The position at which shipping resumes; (0, 0) if it is unknown, because shipping twice is harmless."""
         try:
             data = (self.path / "shipped").read_bytes()
         except FileNotFoundError:
@@ -149,7 +149,7 @@ class JournalFolder:
         return (number, offset) if crc == zlib.crc32(data[:16]) else (0, 0)
 
     def save_shipped(self, position: Position) -> None:
-        """Remember, durably, that everything before `position` is in the ledger."""
+        """Record durably that everything before `position` is in the ledger."""
         head = struct.pack("<QQ", *position)
         fresh = self.path / "shipped.new"
         self._disk.remove(fresh)
@@ -162,7 +162,7 @@ class JournalFolder:
         self._disk.rename(fresh, self.path / "shipped")
 
     def refuse(self, line: bytes) -> None:
-        """Keep, durably, a row that the database will not take."""
+        """Store durably a row that the database rejects."""
         descriptor = os.open(self.path / "refused.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(descriptor, line + b"\n")
@@ -171,7 +171,7 @@ class JournalFolder:
             os.close(descriptor)
 
     def remove(self) -> bool:
-        """Delete the folder, which must be locked and hold nothing worth keeping; False when it does hold something."""
+        """Delete the folder, which must be locked. Returns False if it has anything worth keeping."""
         disposable = {"lock", "shipped", "shipped.new"}
         if any(path.name not in disposable for path in self.path.iterdir()):
             return False

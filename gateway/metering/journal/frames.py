@@ -1,9 +1,8 @@
-"""The format of records in a journal file; it distinguishes a write cut short by a crash from damage.
+"""Formats records in a journal file, so that a write cut short by a crash can be distinguished from damage.
 
     "SLJ" | kind (1) | payload length (4, little endian) | CRC-32 of all before it and the payload (4) | payload
 
-A file starts with a HEADER frame; SEAL is the last one of a file that was finished in order. Pure: bytes in, frames
-out.
+A file starts with a HEADER frame, and ends with a SEAL frame if it was finished properly. Pure.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<3sBII")
 
 Frame = tuple[int, bytes, int]
-"""(kind, payload, offset after the frame)"""
+"""Kind, payload, and offset after the frame."""
 
 
 class Scan(msgspec.Struct):
     """The contents of a file."""
 
     frames: list[Frame]
-    """Everything readable, also after damage."""
+    """All readable frames, also after damage."""
     valid_bytes: int
     """Length up to the first frame that cannot be read."""
     damaged: bool
-    """An unreadable frame is followed by a readable one: not a crash, the bytes were changed."""
+    """Whether a readable frame follows an unreadable one: its bytes were changed, and not cut by a crash."""
 
 
 def encode(kind: int, payload: bytes) -> bytes:
-    """One frame. Raises ValueError for a payload over the readers' limit."""
+    """Encode one frame. Raises ValueError for a payload over the readers' limit."""
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise ValueError(f"journal record of {len(payload)} bytes; at most {MAX_PAYLOAD_BYTES}")
     prefix = _PREFIX.pack(MARK, kind, len(payload))
@@ -60,7 +59,7 @@ def header() -> bytes:
 
 
 def walk(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Frame]:
-    """Whole, intact frames from `start` on; stops at the first other one."""
+    """Yield complete, intact frames from `start` until the first other one."""
     stop = len(data) if end is None else end
     offset = start
     while offset + HEAD_BYTES <= stop:
@@ -77,7 +76,7 @@ def walk(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Frame]
 
 
 def scan(data: bytes) -> Scan:
-    """Read a whole file, also past damage, and say whether its end was merely cut short."""
+    """Read a whole file, also past damage, and determine whether it is damaged or only cut short."""
     frames = list(walk(data))
     valid_bytes = frames[-1][2] if frames else 0
     damaged = False

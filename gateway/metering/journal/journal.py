@@ -1,10 +1,9 @@
-"""The journal as the gateway uses it: opened, placed, closed. After a crash every attempt still gets its row.
+"""Records that attempts are opened, placed and closed, so that every attempt gets its row even after a crash.
 
-    opened, placed   one write each: survive kill -9 of this process
-    closed           group commit with fdatasync off the event loop: survives a power cut once it has returned
+- `opened` and `placed` make one write each, which survives kill -9 of this process.
+- `closed` is a group commit with fdatasync off the event loop, which survives a power cut once it has returned.
 
-Files, threads and healing are the committer's; what reaches the ledger is the shipper's; what a crash left open is
-recovery's.
+The committer handles files, threads and healing. The shipper ships to the ledger. Recovery closes what a crash left.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Journal:
     """One locked folder. Everything but `start` and `stop` is called on the event loop that called `start`."""
 
     def __init__(self, path: Path, config: MeteringConfig, metrics: MeteringMetrics, disk: Disk | None = None) -> None:
-        """path: the folder of this gateway instance; its name is the instance's."""
+        """path: the folder of this gateway instance, whose name is the instance's."""
         self._config = config
         self._metrics = metrics
         self._disk = disk or Disk()
@@ -53,11 +52,11 @@ class Journal:
         """Closed records of this turn of the loop."""
         self._saved_at_s = 0.0
         self.left_open: list[LeftOpen] = []
-        """Attempts an earlier run left open, until recovery has closed them."""
+        """Attempts that an earlier run left open, until recovery has closed them."""
         self.backlog_rows = 0
         """Durable rows that have not been reported as shipped."""
         self.fresh = asyncio.Event()
-        """Set when rows became durable; the shipper clears it."""
+        """Set when rows become durable; the shipper clears it."""
 
     @property
     def instance(self) -> str:
@@ -66,12 +65,12 @@ class Journal:
 
     @property
     def healthy(self) -> bool:
-        """Requests may be admitted."""
+        """Whether requests may be admitted."""
         return self._committer.failure is None
 
     @property
     def failure(self) -> str | None:
-        """Reason for which the journal cannot be written; None while it can."""
+        """Reason why the journal cannot be written; None while it can."""
         return self._committer.failure
 
     @property
@@ -80,9 +79,9 @@ class Journal:
         return self._committer.open_attempts()
 
     async def start(self) -> None:
-        """Lock the folder, read what an earlier run left, begin a new segment.
+        """Lock the folder, read an earlier run's records, and begin a new segment.
 
-        Raises ConfigError when another process has the folder or when it cannot be read or written.
+        Raises ConfigError if another process has the folder, or if it cannot be read or written.
         """
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._folder.lock, self._config.lock_timeout_s)
@@ -93,24 +92,24 @@ class Journal:
             raise
 
     def opened(self, record: Opened) -> None:
-        """Remember that an attempt begins. Raises JournalUnavailable: the request must then not be served.
+        """Record that an attempt begins. Raises JournalUnavailable; the request must then not be served.
 
-        One write, a few microseconds. ValueError when the attempt is open already.
+        Takes one write of a few microseconds. Raises ValueError if the attempt is already open.
         """
         self._committer.append(record.key, frames.encode(frames.OPENED, _encode(record)), first=True)
 
     def placed(self, record: Placed) -> None:
-        """Remember where it runs. Raises JournalUnavailable: the engine must then not be called.
+        """Record where an attempt runs. Raises JournalUnavailable; the engine must then not be called.
 
-        One write, a few microseconds. ValueError when the attempt is not open.
+        Takes one write of a few microseconds. Raises ValueError if the attempt is not open.
         """
         self._committer.append(record.key, frames.encode(frames.PLACED, _encode(record)), first=False)
 
     async def closed(self, record: Closed) -> None:
-        """Return when the attempt's end is on stable storage.
+        """Return once the attempt's end is on stable storage.
 
-        Raises JournalUnavailable when it is not: the record is kept and written once the disk is back. Closing an
-        attempt again, or one that was never opened, changes nothing. Cancelling the wait does not undo the record.
+        Raises JournalUnavailable if it is not; the record is kept and written once the disk works again. Closing an
+        attempt again, or one that was never opened, has no effect. Cancelling the wait does not undo the record.
         """
         key = record.key
         waiting = self._closing.get(key)
@@ -145,9 +144,9 @@ class Journal:
         return self._folder.shipped()
 
     async def advance(self, position: Position, rows: int, *, save: bool = False) -> None:
-        """`rows` more are in the ledger: everything before `position`. Files wholly before it are deleted.
+        """Record that `rows` more are in the ledger, everything before `position`, and delete the files before it.
 
-        The position is saved about once a second, or now with `save`. A disk error is logged: shipping twice is
+        The position is saved every second or so, or now with `save`. A disk error is logged: shipping twice is
         harmless.
         """
         self.backlog_rows -= rows
@@ -158,11 +157,11 @@ class Journal:
             await asyncio.to_thread(self._advance, position)
 
     def refuse(self, record: Closed, reason: str) -> None:
-        """Keep a row that the database will not take, for a person. Raises OSError."""
+        """Keep a row that the database rejects, for inspection. Raises OSError."""
         self._folder.refuse(msgspec.json.encode({"reason": reason, "row": msgspec.to_builtins(record)}))
 
     async def discard(self) -> bool:
-        """Stop and delete an emptied folder (adoption). False when something in it is worth keeping."""
+        """Stop, and delete an emptied folder (adoption). Returns False if something in it is worth keeping."""
         self._hand_over()
         await asyncio.to_thread(self._committer.stop)
         self._reader.close()
@@ -173,8 +172,8 @@ class Journal:
         return removed
 
     def _hand_over(self) -> None:
-        """Give the committer all that has ended in this turn of the loop. Its thread would otherwise wake in the middle
-        of the turn, and contend for the interpreter lock until its end."""
+        """Submit all closed records of this turn of the loop at once. The committer's thread would otherwise wake in
+        the middle of the turn, and contend for the interpreter lock until its end."""
         ended, self._ended = self._ended, []
         if ended:
             self._committer.submit(ended)
@@ -194,7 +193,7 @@ class Journal:
         ]
         try:
             self._committer.start(found.lengths, left_open, salvaged)
-            # Only now: what could be read of them is durable in the new segment.
+            # Only now, because their readable records are durable in the new segment.
             for number in found.damaged:
                 logger.error("journal: damaged segment kept as %s", self._folder.quarantine(number))
             self._advance(self._folder.shipped())
@@ -209,7 +208,7 @@ class Journal:
             self._folder.save_shipped(position)
         except OSError as error:
             logger.warning("journal %s: shipped position not saved: %s", self._folder.path, error)
-        # By listing, not by durability: an abandoned segment may hold no durable record.
+        # By listing, not by durability, because an abandoned segment may have no durable record.
         numbers = self._folder.segments()
         for number in numbers:
             if number < position[0]:
@@ -228,7 +227,7 @@ class Journal:
 
     def _report_confirmed(self, keys: list[AttemptKey]) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is gone: no caller waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits any more
             self._loop.call_soon_threadsafe(self._confirm, keys)
 
     def _report_rejected(self, keys: list[AttemptKey]) -> None:

@@ -1,8 +1,8 @@
-"""Empties the journals of instances that do not come back, such as after their configured number was lowered.
+"""Empties the journals of instances that do not return, such as after their configured number was lowered.
 
-A folder whose lock is free, and was free at the previous check, is taken over exactly as by its owner: locked, read,
-resolved, shipped, and then deleted. Its lock is what makes that safe: an owner that returns meanwhile waits, and starts
-in a folder that is empty. A crash of the adopter leaves the rest for the next.
+A folder whose lock is free, and was free at the previous check, is handled exactly as by its owner: locked, read,
+resolved, shipped, and then deleted. The lock makes that safe, because an owner that returns meanwhile waits, and then
+starts in an empty folder. If the adopter crashes, another one continues.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class OrphanJournals:
         drain_timeout_s: float = 10.0,
         on_emptied: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """own: this instance's journal folder; its siblings are the other instances'.
+        """own: this instance's journal folder, whose siblings are the other instances'.
 
-        drain_timeout_s: shorter than an owner waits for its lock, so that a database that is away does not keep the
-        owner from starting. on_emptied: called with the name of each instance whose journal is wholly in the ledger.
+        drain_timeout_s: shorter than an owner waits for its lock, so that an unreachable database does not keep the
+        owner from starting. on_emptied: called with the name of each instance whose whole journal is in the ledger.
         """
         self._own = own
         self._ask = ask
@@ -57,22 +57,22 @@ class OrphanJournals:
         self._task = BackgroundTask.every(config.adopt_after_s, self.look, "journal adoption", at_once=True)
 
     def start(self) -> None:
-        """Look now and every `adopt_after_s`."""
+        """Check now and every `adopt_after_s`."""
         self._task.start()
 
     async def stop(self) -> None:
-        """Stop looking; an adoption under way is left in a state that anyone can take up."""
+        """Stop checking. A running adoption is left in a state that any instance can continue."""
         await self._task.stop()
 
     async def look(self) -> list[Path]:
-        """Adopt what lay free at this look and the one before; returns the folders emptied."""
+        """Adopt the folders that were free at this check and the previous one. Returns the emptied folders."""
         free = await asyncio.to_thread(self._free_folders)
         adopted = [path for path in sorted(free & self._free) if await self._adopt(path)]
         self._free = free.difference(adopted)
         return adopted
 
     def _free_folders(self) -> set[Path]:
-        """Siblings that hold segments and that no process has locked."""
+        """Siblings that have segments and that no process has locked."""
         free = set()
         for path in self._own.parent.iterdir():
             if path == self._own or not path.is_dir():

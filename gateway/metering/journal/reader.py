@@ -1,6 +1,6 @@
 """Reads durable closed records back from the segments, for the shipper.
 
-The files are the queue: nothing waits in memory, so a database that is away for a day costs disk and no memory.
+The files are the queue, so a database that is unreachable for a day costs disk space and no memory.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _decode = msgspec.msgpack.Decoder(Closed).decode
 
 
 class SegmentReader:
-    """Used by one thread at a time."""
+    """Reads the segments. Used by one thread at a time."""
 
     def __init__(self, folder: JournalFolder, metrics: MeteringMetrics) -> None:
         self._folder = folder
         self._metrics = metrics
         self._file: tuple[int, int] | None = None
         self.damaged: set[int] = set()
-        """Segments in which something could not be read back: to be set aside instead of deleted."""
+        """Segments with an unreadable record, which are set aside instead of deleted."""
 
     def read(
         self, durable: list[tuple[int, int]], position: Position, limit_rows: int
     ) -> tuple[list[Closed], Position]:
-        """Up to `limit_rows` rows after `position` and the position after the last one looked at. Raises OSError."""
+        """Up to `limit_rows` rows after `position`, and the position after the last one read. Raises OSError."""
         rows: list[Closed] = []
         number, offset = position
         for segment, length in durable:
@@ -56,7 +56,7 @@ class SegmentReader:
             self._file = None
 
     def _read_some(self, segment: int, offset: int, length: int, limit_rows: int, rows: list[Closed]) -> int:
-        """Append rows of one chunk; returns the offset after the last frame used."""
+        """Append rows of one chunk. Returns the offset after the last frame used."""
         descriptor = self._open(segment)
         chunk = os.pread(descriptor, min(length - offset, _CHUNK_BYTES), offset)
         used = self._take(chunk, segment, limit_rows, rows)
@@ -91,8 +91,8 @@ class SegmentReader:
             at = rest.find(frames.MARK, at + 1)
         return length
 
-    def _report(self, segment: int, what: str) -> None:
-        logger.error("journal %s: %s; a row may be missing from the ledger", self._folder.segment(segment), what)
+    def _report(self, segment: int, problem: str) -> None:
+        logger.error("journal %s: %s; a row may be missing from the ledger", self._folder.segment(segment), problem)
         if segment not in self.damaged:
             self.damaged.add(segment)
             self._metrics.journal_damaged.inc()

@@ -1,7 +1,7 @@
-"""The journal's three records about one attempt: it was opened, it was placed on an engine, it was closed.
+"""Defines the journal's three records of an attempt, which is opened, placed on an engine, and closed.
 
-Encoded as arrays: a later version may add fields at the end, with defaults, and still read older journals. A `Closed`
-is a whole ledger row by itself, so that shipping never has to look for the record it belongs to.
+They are encoded as arrays, so that a later version may add fields at the end, with defaults, and still read older
+journals. A `Closed` is a whole ledger row, so that shipping never has to find the attempt's other records.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ LINE_CLOSED = b"x-slipstream-line-closed"
 """Header with the `Closed` record of a batch's line, in base64, for the worker, which bills it with the line's result.
 No tenant's key gets it."""
 AttemptKey = tuple[str, int]
-"""(request id, attempt): the ledger's key."""
+"""Request id and attempt, the ledger's key."""
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An attempt was admitted. One for every attempt; written before the router is asked."""
+    """An attempt was admitted. Every attempt has one, which is written before the call to the router."""
 
     request_id: str
     attempt: int
-    """0 for the first."""
+    """Number of the attempt, from 0."""
     organization_id: str
     project_id: str
     key_id: str
     model: str
-    """The public name."""
+    """The model's public name."""
     tier: Tier
     endpoint: str
-    """The path the client called, such as `/v1/completions`."""
+    """The endpoint's name, such as `completion`."""
     stream: bool
     max_tokens: int
     """Reserved output tokens of this attempt, all choices together."""
@@ -39,14 +39,14 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
     opened_at: float
     """Epoch seconds."""
     purpose: Purpose | None = None
-    """The deployment's own purpose; such an attempt is never billed. None: a customer's."""
+    """The deployment's own purpose; such an attempt is never billed. None for a customer's."""
     adapter: str | None = None
-    """The tenant's own change of the model, by their name for it; None: the model alone."""
+    """The tenant's name of its adapter for the model; None for the model alone."""
     known_price: int | None = None
-    """The version of the price that limits used and the ledger bills; 0: the model had none. None: not known, and the
-    ledger takes the price that was valid when the request arrived."""
+    """The version of the price that limits used and the ledger bills; 0 if the model had none. None if it was unknown:
+    the ledger then uses the price that was valid when the request arrived."""
     offline: bool = False
-    """It ran in the class `offline`, which may cost less."""
+    """Whether it ran in the class `offline`, which may cost less."""
 
     @property
     def key(self) -> AttemptKey:
@@ -55,9 +55,9 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The attempt is about to be sent to an engine: from here on tokens may exist. Written before the engine is called.
+    """The attempt is about to be sent to an engine: from now on, tokens may exist. Written before the engine is called.
 
-    `url` and `driver` are what recovery needs to ask that engine for the usage after a crash.
+    After a crash, recovery needs `url` and `driver` to request the usage from that engine.
     """
 
     request_id: str
@@ -74,20 +74,20 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
-    """The attempt is over: its complete ledger row."""
+    """The attempt has ended. The record is its complete ledger row."""
 
     opened: Opened
-    """The record the attempt was opened with; without `purpose` if its tenant ended it, and pays."""
+    """The record that opened the attempt; without `purpose` if its tenant ended it and pays for it."""
     outcome: Outcome
     """Certainty of `usage`."""
     finish: Finish
     usage: Usage
     status: int
-    """HTTP status the client was given; 499 when it left before it had one, 0 when it is not known (a crash)."""
+    """HTTP status that the client got; 499 if it left before it had one, 0 if it is unknown (a crash)."""
     closed_at: float
     """Epoch seconds."""
     replica_id: str | None = None
-    """None: the attempt reached no engine."""
+    """None if the attempt reached no engine."""
     error_code: str | None = None
     """A code of `contracts/errors.py`."""
     phases_ms: dict[str, float] = {}
@@ -105,13 +105,13 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tru
 def engine_request_id(request_id: str, attempt: int) -> str:
     """The engine's id for one attempt: `req_…` for the first, `1-req_…` for the next.
 
-    Two attempts of one request may meet on one engine and must not share an id there: aborting or asking after one
-    would hit the other. Engines abort every id that begins with the one given (SGLang, and ours), so none may be the
-    beginning of another either.
+    Two attempts of one request may run on one engine and must not share an id there, because an abort or a query of one
+    would affect the other. Engines abort every id that begins with the given one (SGLang, and the embedded engine), so
+    none may be the beginning of another, either.
     """
     return request_id if attempt == 0 else f"{attempt}-{request_id}"
 
 
 def earlier_engine_request_id(request_id: str, attempt: int) -> str:
-    """The same as releases before named it; an attempt that one of them left open is still known by it."""
+    """The id that earlier releases used, by which an engine still knows an attempt that one of them left open."""
     return request_id if attempt == 0 else f"{request_id}-{attempt}"

@@ -1,11 +1,11 @@
-"""Gives every attempt that a crash left open its end, before anything new is admitted.
+"""Closes every attempt that a crash left open, before the gateway admits a request.
 
-    never placed                 nothing ran: exact, no tokens, not_placed
-    placed, the engine knows     exact, its count, gateway_crash
-    placed, unknown         unknown, no tokens, gateway_crash: counted in a metric, never dropped
+- An attempt that was never placed is exact, without tokens, and its finish is not_placed.
+- A placed attempt that its engine knows is exact, with the engine's count, and its finish is gateway_crash.
+- Any other attempt is unknown, without tokens, and its finish is gateway_crash. A metric counts it.
 
-The ends go through the journal like any other and reach the ledger by the shipper. An attempt that ended in a crash of
-ours is recorded with its tokens and never billed: its client got no proper end.
+The ends go through the journal and the shipper like all others. An attempt that ended in a gateway's crash is recorded
+with its tokens, but never billed, because its client got no proper end.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _PAUSE_S = 0.25
 
 
 class AskEngine(Protocol):
-    """Asks an engine what one attempt used; `asking.EngineUsage` is the real one."""
+    """Requests one attempt's usage from an engine; `engine_usage.EngineUsage` is the real one."""
 
     async def __call__(self, url: str, driver: str, request_id: str, attempt: int) -> Usage | None:
-        """The final usage; None when the engine does not know the attempt or its dialect cannot be asked.
+        """The final usage; None if the engine does not know the attempt or its dialect has no such query.
 
-        Raises SlipstreamError, OSError or TimeoutError when it is worth asking again: not reachable, still running.
+        Raises SlipstreamError, OSError or TimeoutError if a retry may succeed: it is unreachable, or still runs.
         """
         ...
 
 
 class Recovery:
-    """Closes what an earlier run of a journal left open."""
+    """Closes the attempts that an earlier run of a journal left open."""
 
     def __init__(self, journal: Journal, ask: AskEngine, config: MeteringConfig, metrics: MeteringMetrics) -> None:
         self._journal = journal
@@ -51,7 +51,7 @@ class Recovery:
         self._metrics = metrics
 
     async def resolve(self) -> Counter[Outcome]:
-        """Return when everything left open is durably closed: how many attempts, by outcome.
+        """Close all attempts left open durably. Returns their number by outcome.
 
         Takes at most about `resolve_timeout_s`, however many engines do not answer. Raises JournalUnavailable.
         """
@@ -97,7 +97,7 @@ class Recovery:
         return outcome
 
     async def _usage(self, placed: Placed, deadline_s: float) -> Usage | None:
-        """Ask until there is an answer or time is up."""
+        """Query the engine until it answers or the time is up."""
         while (left_s := deadline_s - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(min(self._config.ask_timeout_s, left_s)):

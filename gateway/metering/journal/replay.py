@@ -1,7 +1,7 @@
 """Reads an earlier run's journal folder: its open attempts, and how far its records can be trusted.
 
-Order of the files does not decide anything: an attempt is open when it was opened somewhere and closed nowhere. (After
-a disk error a record may lie in the abandoned file and in the next one.)
+The order of the files does not matter: an attempt is open if any file opens it and no file closes it. (After a disk
+error, a record may be in the abandoned file and in the next one.)
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ logger = logging.getLogger(__name__)
 
 
 class LeftOpen(msgspec.Struct, frozen=True):
-    """An attempt without an end. placed: None when no engine was reached."""
+    """An attempt without an end. placed: None if no engine was reached."""
 
     opened: Opened
     placed: Placed | None
 
 
 class Replay(msgspec.Struct):
-    """Contents of the folder."""
+    """The contents of the folder."""
 
     lengths: dict[int, int]
     """Readable bytes of each intact segment."""
     left_open: dict[AttemptKey, LeftOpen]
     unshipped: int
-    """Closed records after the shipped position, those of `salvaged` included."""
+    """Number of closed records after the shipped position, including those of `salvaged`."""
     salvaged: list[bytes]
-    """CLOSED payloads out of damaged segments; their files are about to be set aside."""
+    """CLOSED payloads of damaged segments, whose files are about to be set aside."""
     damaged: list[int]
     """Numbers of the damaged segments."""
 
@@ -59,9 +59,9 @@ _decode_closed_key = msgspec.msgpack.Decoder(_ClosedKey).decode
 
 
 def replay(folder: JournalFolder, metrics: MeteringMetrics) -> Replay:
-    """Read every segment; cut tails that a crash tore; report damage loudly.
+    """Read every segment, cut tails that a crash tore, and report damage.
 
-    Raises ConfigError when a file cannot be read or was written by a newer version.
+    Raises ConfigError if a file cannot be read or was written by a newer version.
     """
     result = Replay({}, {}, 0, [], [])
     opened: dict[AttemptKey, Opened] = {}
@@ -139,7 +139,7 @@ def _read_segment(
 def _forget_closed(
     folder: JournalFolder, result: Replay, opened: dict[AttemptKey, Opened], placed: dict[AttemptKey, Placed]
 ) -> None:
-    """Drop attempts that were closed in a file before the one that opens them (again). Only needed when one is open."""
+    """Drop attempts that were closed in a file before the one that opens them (again). Only needed if one is open."""
     if not opened and not placed:
         return
     payloads = list(result.salvaged)

@@ -1,4 +1,4 @@
-"""The price of an attempt, as SQL over rows of the ledger."""
+"""Computes the price of an attempt in SQL over rows of the ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.metering.pricing.price import PER_TOKENS, WHOLE
 
 
 def cached_tokens(events: FromClause) -> ColumnElement[int]:
-    """Never more than there were in the prompt."""
+    """Cached tokens, but never more than prompt tokens."""
     return func.least(events.c.cached_tokens, events.c.prompt_tokens)
 
 
@@ -19,7 +19,7 @@ def written_tokens(events: FromClause) -> ColumnElement[int]:
 
 
 def amount_micro(events: FromClause, price: FromClause, percent: ColumnElement[int]) -> ColumnElement[int]:
-    """`Price.amount_micro`, to the integer; 0 without a price. percent: the part of the price that it costs."""
+    """Exactly `Price.amount_micro`; 0 without a price. percent: the part of the price that it costs."""
     cached, written = cached_tokens(events), written_tokens(events)
     exact = (
         (events.c.prompt_tokens - cached - written).cast(Numeric) * price.c.input_micro

@@ -1,4 +1,4 @@
-"""Shows in this gateway's metrics what the worker's checks of the ledger have found; the worker has no such page."""
+"""Shows the results of the worker's ledger checks in this gateway's metrics, because the worker has no such page."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class DriftWatch:
         self._task = BackgroundTask.every(every_s, self._look, "drift watch", at_once=True)
 
     def start(self) -> None:
-        """Look now and every so often."""
+        """Check now and every `every_s`."""
         self._task.start()
 
     async def stop(self) -> None:
-        """Stop looking. Idempotent."""
+        """Stop checking. Idempotent."""
         await self._task.stop()
 
     async def _look(self) -> None:

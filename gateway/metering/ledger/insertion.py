@@ -1,4 +1,4 @@
-"""The statement that inserts rows of the ledger: the database reads the columns from arrays, and prices each row."""
+"""Builds the statement that inserts rows of the ledger. The database reads columns from arrays, and prices each row."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _RECORDS = {"opened": Opened, "usage": Usage, "closed": Closed}
 
 
 class Insertion(NamedTuple):
-    """text: with `$1`. parameters: whose values it takes, a column's name each, and `gateway_id`. columns: by name, the
-    record of an attempt that fills each."""
+    """A statement. text: with `$1`. parameters: the names of the columns whose values it takes, and `gateway_id`.
+    columns: each column's name, and the record of an attempt that fills it."""
 
     text: str
     parameters: tuple[str, ...]
@@ -53,13 +53,13 @@ class _Column(NamedTuple):
 
 
 def _columns() -> tuple[_Column, ...]:
-    """Columns that a record has a field for; the database fills the rest."""
+    """Columns for which a record has a field; the database fills the rest."""
     found = []
     for each in usage_events.c:
         names = (name for name, kind in _RECORDS.items() if each.name in kind.__struct_fields__)
         record = "opened" if each.name == ARRIVED else next(names, None)
         if record is not None:
-            # float8 and to_timestamp: building 500 datetime objects costs more than everything else in a batch
+            # float8 and to_timestamp, as building 500 datetime objects costs more than everything else in a batch
             kind: TypeEngine[Any] = Double() if isinstance(each.type, DateTime) else each.type
             found.append(_Column(each.name, record, Text() if isinstance(kind, Text) else kind))
     return tuple(found)
@@ -99,8 +99,7 @@ def insertion() -> Insertion:
     )
     values = select(*given.values(), *computed).select_from(rows.outerjoin(prices, price))
     names = [*given, "gateway_id", "price_version", "amount_micro", "price_percent"]
-    # The conflict target is named on purpose: a second billed attempt of one request must be an error, not a row
-    # dropped.
+    # The conflict target is named on purpose: a second billed attempt of a request must be an error, not a dropped row.
     keys = list(usage_events.primary_key)
     statement = insert(usage_events).from_select(names, values).on_conflict_do_nothing(index_elements=keys)
     compiled: Any = statement.compile(dialect=dialect())  # type: ignore[no-untyped-call]

@@ -1,9 +1,8 @@
-"""The ledger: one row per attempt in `gateway.usage_events`, written once and never changed.
+"""Inserts one row per attempt into `gateway.usage_events`, the ledger. A row is written once and never changed.
 
-Inserting an existing row does nothing, so the shipper can retry after any doubt. A row gets
-its amount here, by the database: at the price that its gateway knew when the request arrived, which limits in money
-used too. If the gateway knew no price yet, or an earlier release wrote the journal, it is the price valid at that
-moment.
+Inserting an existing row has no effect, so the shipper can retry after any doubt. The database computes a row's amount
+at the price that its gateway knew when the request arrived, which limits in money used, too. If the gateway knew no
+price yet, or an earlier release wrote the journal, it is the price valid at that moment.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class Ledger:
-    """Inserts rows by an asyncpg pool; raises what asyncpg raises."""
+    """Inserts rows through an asyncpg pool. Raises asyncpg's errors."""
 
     def __init__(self, pool: asyncpg.Pool[Any], timeout_s: float = 30.0) -> None:
-        """timeout_s: for one statement, getting a connection included."""
+        """timeout_s: the limit for one statement and for getting a connection."""
         self._pool = pool
         self._timeout_s = timeout_s
         self._insertion: Insertion | None = None
 
     async def insert(self, rows: Sequence[Closed], gateway_id: str) -> int:
-        """Insert all rows in one statement; returns how many of them were new.
+        """Insert all rows or none, in one statement. Returns the number of new rows.
 
-        All or nothing. An error in `REFUSED` means that one of the rows can never be inserted unchanged.
+        An error in `REFUSED` means that one of the rows can never be inserted unchanged.
         """
         if self._insertion is None:
             self._insertion = await asyncio.to_thread(_load_insertion)
@@ -63,23 +62,21 @@ class Ledger:
         except asyncpg.CheckViolationError as error:
             if error.constraint_name is not None:
                 raise
-        # PostgreSQL's way to say that there is no partition for a row: the worker has not been here for days, or a
-        # journal comes back from far away.
+        # PostgreSQL's error for a missing partition: the worker has not run for days, or the journal is old.
         await self.ensure_days(rows)
         return await self._insert_raced(self._insertion, gateway_id, arrays)
 
     async def insert_within(self, connection: asyncpg.Connection[Any], rows: Sequence[Closed], gateway_id: str) -> None:
-        """Insert all rows in the connection's transaction. Raises what asyncpg raises, and CheckViolationError without
-        a constraint's name for a day without a partition: call `ensure_days` and begin the transaction again."""
+        """Insert all rows in the connection's transaction. Raises asyncpg's errors, and CheckViolationError without a
+        constraint's name for a day without a partition: then call `ensure_days` and restart the transaction."""
         if self._insertion is None:
             self._insertion = await asyncio.to_thread(_load_insertion)
         values = _values(self._insertion, gateway_id, _arrays(rows, self._insertion))
         await connection.execute(self._insertion.text, *values, timeout=self._timeout_s)
 
     async def _insert_raced(self, insertion: Insertion, gateway_id: str, arrays: dict[str, list[Any]]) -> int:
-        """Like `_insert`, while other gateways insert the same rows: the index of billed attempts waits for one of them
-        and fails before the conflict over the key is visible. A retry sees it, unless the row was a second billed
-        attempt."""
+        """Like `_insert`, while other gateways insert the same rows. The index of billed attempts waits for one of them
+        and fails before the conflict over the key is visible. A retry sees it, except for a second billed attempt."""
         for _ in range(RACES):
             with contextlib.suppress(asyncpg.UniqueViolationError):
                 return await self._insert(insertion, gateway_id, arrays)
@@ -92,19 +89,19 @@ class Ledger:
         return int(done.rpartition(" ")[2])
 
     async def ensure_days(self, rows: Sequence[Closed]) -> None:
-        """Create the partitions of these rows where they are missing."""
+        """Create the missing partitions of these rows."""
         days = {day for row in rows if (day := day_of(row.opened.request_id)) is not None}
         async with self._pool.acquire(timeout=self._timeout_s) as connection:
             for day in sorted(days):
-                made = await connection.fetchval(
+                created = await connection.fetchval(
                     "SELECT gateway.ensure_usage_day($1)", _EPOCH + timedelta(days=day), timeout=self._timeout_s
                 )
-                if made:
+                if created:
                     logger.info("ledger: created the partition of %s", _EPOCH + timedelta(days=day))
 
 
 def _load_insertion() -> Insertion:
-    """Make the statement. Run in a thread: SQLAlchemy, which writes it, takes a fifth of a second to load."""
+    """Build the statement. Run in a thread, because SQLAlchemy, which writes it, takes a fifth of a second to load."""
     from gateway.metering.ledger.insertion import insertion
 
     return insertion()
@@ -118,13 +115,13 @@ def _arrays(rows: Sequence[Closed], insertion: Insertion) -> dict[str, list[Any]
     """One list for each column, by the column's name."""
     opened = [row.opened for row in rows]
     records: dict[str, Sequence[Any]] = {"opened": opened, "usage": [row.usage for row in rows], "closed": rows}
-    made: dict[str, list[Any]] = {
+    computed: dict[str, list[Any]] = {
         ARRIVED: [arrived_at_s(each.request_id) or each.opened_at for each in opened],
         "phases_ms": [_encode_json(row.phases_ms).decode() for row in rows],
         KNOWN_PRICE: [each.known_price for each in opened],
         OFFLINE: [each.offline for each in opened],
     }
-    read = {
-        name: list(map(attrgetter(name), records[record])) for name, record in insertion.columns if name not in made
+    copied = {
+        name: list(map(attrgetter(name), records[record])) for name, record in insertion.columns if name not in computed
     }
-    return {**read, **made}
+    return {**copied, **computed}

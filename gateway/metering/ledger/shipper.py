@@ -1,7 +1,7 @@
-"""Carries durable closed records from the journal into the ledger: in order, in batches, for as long as it takes.
+"""Ships durable closed records from the journal to the ledger, in order and in batches, however long it takes.
 
-The journal's position moves only after the ledger has committed. A crash in between ships a batch twice, which the
-ledger's key makes harmless. There is no queue in memory: each batch is read from the journal's files.
+The journal's position moves only after the ledger has committed. After a crash in between, a batch is shipped twice,
+which the ledger's key makes harmless. There is no queue in memory, because each batch is read from the journal's files.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ _IDLE_S = 1.0
 
 
 class Shipper:
-    """One per journal. Drops no row: rows that the database refuses are kept next to the journal and logged as
-    errors."""
+    """Ships one journal, and drops no row: refused rows are kept next to the journal and logged as errors."""
 
     def __init__(self, journal: Journal, ledger: Ledger, config: MeteringConfig, metrics: MeteringMetrics) -> None:
         self._journal = journal
@@ -44,12 +43,12 @@ class Shipper:
         self._task = BackgroundTask("ledger shipper", self._run)
 
     def start(self) -> None:
-        """Begin to ship; the journal has been started."""
+        """Begin to ship. The journal must have been started."""
         self._position = self._journal.shipped()
         self._task.start()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until everything durable so far is in the ledger; False when that takes longer."""
+        """Wait until everything durable so far is in the ledger; False if that takes longer."""
         self._empty.clear()
         self._hurry.set()
         self._journal.fresh.set()
@@ -63,7 +62,7 @@ class Shipper:
         return True
 
     async def stop(self) -> None:
-        """Stop shipping and save the position. What is left is shipped after the next start."""
+        """Stop shipping and save the position. The remaining rows are shipped after the next start."""
         if await self._task.stop():
             await self._journal.advance(self._position, 0, save=True)
 
@@ -77,7 +76,7 @@ class Shipper:
                 if rows or end != self._position:
                     self._position = end
                     await self._journal.advance(end, len(rows))
-            except Exception:  # whatever it is: shipping must not end
+            except Exception:  # any error, because shipping must not end
                 logger.exception("journal %s: cannot be read back; retrying", self._journal.instance)
                 await asyncio.sleep(self._config.probe_interval_s)
                 continue
@@ -98,7 +97,7 @@ class Shipper:
         await _wait(self._hurry, self._config.ship_interval_s)
 
     async def _ship(self, rows: list[Closed]) -> None:
-        """Return when each row is in the ledger, or set aside because it can never be."""
+        """Return once each row is in the ledger, or set aside because it can never be."""
         backoff = Backoff(_FIRST_PAUSE_S, self._config.retry_max_s, jitter=0.25)
         for attempt in itertools.count():
             self._metrics.backlog_rows.set(self._journal.backlog_rows)
@@ -114,16 +113,16 @@ class Shipper:
                     return
                 if await self._set_aside(rows[0], error):
                     return
-            except Exception as error:  # whatever it is: the rows are still here
+            except Exception as error:  # any error: the rows are still here
                 if not attempt:
                     logger.warning("ledger: %d rows not shipped, retrying: %s", len(rows), in_words(error))
             self._metrics.ship_errors.inc()
             await asyncio.sleep(backoff.next_s())
 
     async def _set_aside(self, row: Closed, error: asyncpg.PostgresError) -> bool:
-        """Deal with a row the ledger refused; False: to be tried again."""
+        """Handle a row that the ledger refused. Returns False if it must be retried."""
         if isinstance(error, asyncpg.UniqueViolationError) and row.billed:
-            # The key itself cannot be violated: it is the rule that one attempt of a request is billed.
+            # The key itself cannot be violated, so it is the rule that one attempt of a request is billed.
             logger.error("ledger: a second billed attempt of %s, attempt %d, is recorded as not billed", *row.key)
             try:
                 new = await self._ledger.insert([msgspec.structs.replace(row, billed=False)], self._journal.instance)

@@ -1,7 +1,7 @@
-"""The price of a model's tokens during one period, in whole micro-units of the deployment's currency.
+"""Defines the price of a model's tokens during one period, in whole micro-units of the deployment's currency.
 
-Integers only. An amount is rounded once, over all of an attempt's tokens: to the nearest micro-unit, halves up. The
-ledger's INSERT computes the same in SQL (`ledger/amounts.py`); a test compares the two.
+All numbers are integers. An amount is rounded once, over all of an attempt's tokens: to the nearest micro-unit, halves
+up. The ledger's INSERT computes the same in SQL (`ledger/amounts.py`); a test compares the two.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import msgspec
 from contracts.usage import Usage
 
 PER_TOKENS = 1_000_000
-"""Prices are for so many tokens."""
+"""Number of tokens to which a price applies."""
 WHOLE = 100
 """The percentage of a price that a request costs, unless its class has another one."""
 MAX_MICRO = 1_000_000_000_000
-"""Highest price that the table takes: a million units of currency for a million tokens."""
+"""Highest price that the table accepts: a million units of currency for a million tokens."""
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -25,20 +25,20 @@ class Price(msgspec.Struct, frozen=True):
     """Unique over all models; the ledger's rows carry it."""
     model: str
     valid_from: float
-    """Epoch seconds; it applies to requests that arrived at this moment or later,"""
+    """Epoch seconds. The price applies to requests that arrived at this moment or later."""
     valid_until: float | None
-    """and before this one. None: until a later price ends it."""
+    """Epoch seconds. The price applies to requests that arrived earlier; None until a later price ends it."""
     input_micro: int
     cached_input_micro: int
-    """For prompt tokens read from the prefix cache. A tenth of `input_micro` is usual."""
+    """Rate of prompt tokens read from the prefix cache, usually a tenth of `input_micro`."""
     cache_write_micro: int
-    """For prompt tokens that the engine reports as written to a cache that is charged for."""
+    """Rate of prompt tokens that the engine reports as written to a billed cache."""
     output_micro: int
-    """Reasoning tokens included. Draft tokens cost nothing: they are the engine's way of working."""
+    """Rate of output tokens, including reasoning tokens. Draft tokens cost nothing."""
     offline_percent: int = WHOLE
-    """What a request in the class `offline` costs of these rates."""
+    """Percentage of these rates that a request in the class `offline` costs."""
     percent: int = WHOLE
-    """What the request at hand costs of them. See `offline`."""
+    """Percentage of these rates that the present request costs. See `offline`."""
 
     def offline(self) -> Price:
         """The same price for a request in the class `offline`."""
@@ -57,9 +57,9 @@ class Price(msgspec.Struct, frozen=True):
         return (exact + PER_TOKENS * WHOLE // 2) // (PER_TOKENS * WHOLE)
 
     def bound_micro(self, prompt_tokens: int, max_output_tokens: int) -> int:
-        """The most that a request within these counts can cost, however its prompt is cached; rounded up."""
-        dearest = max(self.input_micro, self.cached_input_micro, self.cache_write_micro)
-        exact = (prompt_tokens * dearest + max_output_tokens * self.output_micro) * self.percent
+        """Highest cost of a request within these counts, however its prompt is cached, rounded up."""
+        highest = max(self.input_micro, self.cached_input_micro, self.cache_write_micro)
+        exact = (prompt_tokens * highest + max_output_tokens * self.output_micro) * self.percent
         return -(-exact // (PER_TOKENS * WHOLE))
 
 

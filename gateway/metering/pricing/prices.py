@@ -2,7 +2,7 @@
 arrived, so they agree even if this gateway's prices are old.
 
 The prices are read when a change is announced, and every second in case an announcement was lost. The last known prices
-stay in force while the database is away.
+stay in force while the database is unreachable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLL_S = 1.0
 
 
 class PriceBook:
-    """Answers what a model costs at a moment. One per gateway process."""
+    """Finds the price of a model at a moment. One per gateway process."""
 
     def __init__(self, pool: asyncpg.Pool[Any] | None, poll_s: float = POLL_S) -> None:
         """pool: None for a book that only `replace` fills."""
@@ -46,10 +46,10 @@ class PriceBook:
         self._announced = asyncio.Event()
         self._problem = ""
         self.loaded = False
-        """Prices have been read at least once: until then 'no price' may only mean that the database was away."""
+        """Whether prices have been read. Until then, 'no price' may only mean that the database was unreachable."""
 
     async def start(self) -> None:
-        """Read the prices and begin to follow them. Never raises for a lost database."""
+        """Read the prices and begin to follow them. Never raises for an unreachable database."""
         await self._refresh()
         self._task.start()
 
@@ -58,7 +58,7 @@ class PriceBook:
         await self._task.stop()
 
     def replace(self, prices: Iterable[Price]) -> None:
-        """Take these prices, and no others, for the truth."""
+        """Use these prices, and no others."""
         by_model: dict[str, tuple[list[float], list[Price]]] = {}
         for price in sorted(prices, key=lambda one: one.valid_from):
             begins, known = by_model.setdefault(price.model, ([], []))
@@ -68,11 +68,11 @@ class PriceBook:
         self.loaded = True
 
     def announced(self) -> None:
-        """Read the prices at once: one may have changed."""
+        """Read the prices at once, because one may have changed."""
         self._announced.set()
 
     def price(self, model: str, at: float) -> Price:
-        """The price of a request for `model` that arrived at `at` (epoch seconds); NO_PRICE when it has none."""
+        """The price of a request for `model` that arrived at `at` (epoch seconds); NO_PRICE if it has none."""
         begins, known = self._by_model.get(model, ((), ()))
         found = bisect_right(begins, at) - 1
         if found < 0:
@@ -88,7 +88,7 @@ class PriceBook:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        # cleared before reading: a change that is announced during the read is read again
+        # cleared before the read, so that a change announced during it is read again
         self._announced.clear()
         if self._pool is None:
             return
