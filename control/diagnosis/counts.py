@@ -30,11 +30,11 @@ ASKED = f"""
      AND ($4::text IS NULL OR tier = $4) AND {WAITED_FOR}
 """
 _REFUSED = f"coalesce({LIMITED} OR over_share, false)"
-_TOLD = f"error_code IS NOT NULL AND ({FAILED} OR {LIMITED})"
+_HAS_REASON = f"error_code IS NOT NULL AND ({FAILED} OR {LIMITED})"
 # One scan for all counts: hours without totals may hold millions of rows.
 OUTCOMES = f"""
 SELECT organization_id, {_REFUSED} AS is_refused, CASE WHEN {_REFUSED} THEN key_id END AS key_id,
-       CASE WHEN {_TOLD} THEN error_code END AS error_code, CASE WHEN {_TOLD} THEN {RULE} END AS rule,
+       CASE WHEN {_HAS_REASON} THEN error_code END AS error_code, CASE WHEN {_HAS_REASON} THEN {RULE} END AS rule,
        CASE WHEN {KNOWN_MODEL} THEN model END AS model, coalesce(pool, '') AS pool, {FAILED_CODE} AS failed_code,
        count(*) AS requests, count(*) FILTER (WHERE {RETRIED}) AS retried,
        count(*) FILTER (WHERE status = 200) AS answered, count(*) FILTER (WHERE over_share) AS over_share

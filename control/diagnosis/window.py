@@ -55,7 +55,7 @@ SETS = {
 }
 """The columns by which each field of `Window` is grouped."""
 GROUPED = ("tier", "length", "pool", "replica_id", "organization_id")
-_TOLD = "engine_queue_ms IS NOT NULL AND engine_prefill_ms IS NOT NULL"
+_IS_SPLIT = "engine_queue_ms IS NOT NULL AND engine_prefill_ms IS NOT NULL"
 
 
 def _phase(name: str) -> str:
@@ -71,10 +71,10 @@ MEASURED: Mapping[Measure, str] = {
     Measure.ROUTE: _phase("route"),
     Measure.WAIT: f"{_phase('queue')} + coalesce(engine_queue_ms, 0)",
     Measure.PREFILL: "engine_prefill_ms",
-    Measure.ENGINE_UNSPLIT: f"CASE WHEN NOT ({_TOLD}) THEN {_phase('engine')} END",
+    Measure.ENGINE_UNSPLIT: f"CASE WHEN NOT ({_IS_SPLIT}) THEN {_phase('engine')} END",
     Measure.GRAMMAR: "engine_grammar_ms",
     Measure.ENGINE_LINK: (
-        f"CASE WHEN {_TOLD} THEN greatest({_phase('engine')} - engine_queue_ms - engine_prefill_ms"
+        f"CASE WHEN {_IS_SPLIT} THEN greatest({_phase('engine')} - engine_queue_ms - engine_prefill_ms"
         " - coalesce(engine_grammar_ms, 0), 0) END"
     ),
     Measure.FIRST_TOKEN: _phase("first_token"),

@@ -22,9 +22,9 @@ MAX_CONVERSATIONS, MAX_ITEMS = 10_000, 10_000
 _OWN = "organization_id = $1 AND project_id = $2 AND id = $3"
 CREATE = "INSERT INTO gateway.conversations (organization_id, project_id, id, metadata) VALUES ($1, $2, $3, $4)"
 MAKE_ROOM = make_room("gateway.conversations", "used_at", MAX_CONVERSATIONS, "id = $2")
-_TOLD = "id, extract(epoch FROM created_at)::bigint AS created_at, metadata"
-GET = f"SELECT {_TOLD} FROM gateway.conversations WHERE {_OWN}"  # noqa: S608
-CHANGE = f"UPDATE gateway.conversations SET metadata = $4, used_at = now() WHERE {_OWN} RETURNING {_TOLD}"  # noqa: S608
+_COLUMNS = "id, extract(epoch FROM created_at)::bigint AS created_at, metadata"
+GET = f"SELECT {_COLUMNS} FROM gateway.conversations WHERE {_OWN}"  # noqa: S608
+CHANGE = f"UPDATE gateway.conversations SET metadata = $4, used_at = now() WHERE {_OWN} RETURNING {_COLUMNS}"  # noqa: S608
 DELETE = f"DELETE FROM gateway.conversations WHERE {_OWN} RETURNING id"  # noqa: S608
 # the row's lock serializes transactions that grow it at once
 RESIZE = f"""

@@ -16,7 +16,7 @@ from gateway.limits.priorities import Priority
 from gateway.wire.prepared import Prepared
 
 ServiceTier: TypeAlias = Literal["default", "flex", "priority"]
-TOLD: dict[ServiceClass, ServiceTier] = {
+TIERS: dict[ServiceClass, ServiceTier] = {
     ServiceClass.OFFLINE: "flex",
     ServiceClass.STANDARD: "default",
     ServiceClass.INTERACTIVE: "priority",
@@ -32,14 +32,14 @@ def in_class(prepared: Prepared, priority: Priority) -> Prepared:
     service_class = service_class_of(requested, priority.service_class)
     if service_class.priority != generation.priority:
         prepared = replace(prepared, generation=replace(generation, priority=service_class.priority))
-    return prepared if requested is None else replace(prepared, service_tier=TOLD[service_class])
+    return prepared if requested is None else replace(prepared, service_tier=TIERS[service_class])
 
 
 def service_class_of(asked: str | None, own: ServiceClass) -> ServiceClass:
     """The request's class. asked: its `service_tier`. own: its key's class. Raises InvalidField."""
-    if asked == TOLD[ServiceClass.OFFLINE]:
+    if asked == TIERS[ServiceClass.OFFLINE]:
         return ServiceClass.OFFLINE
-    if asked == TOLD[ServiceClass.INTERACTIVE] and own is not ServiceClass.INTERACTIVE:
+    if asked == TIERS[ServiceClass.INTERACTIVE] and own is not ServiceClass.INTERACTIVE:
         allowed = "auto, default, flex" if own is ServiceClass.STANDARD else "auto, default, flex (all are offline)"
         raise InvalidField(
             f"'service_tier' is 'priority', but the class of this API key is '{own}'. It may request: {allowed}.",

@@ -53,7 +53,7 @@ NOBODYS = KeyRecord(Caller(NO_ID, NO_ID, NO_ID), Levels())
 requests, and the router counts them as one organization, whose failures alone open no breaker."""
 MAX_TOKENS = 2**31 - 1
 """Highest token count that the database can store; an engine may report any number."""
-TOLD: Mapping[Outcome, CopyOutcome] = {
+COPY_OUTCOMES: Mapping[Outcome, CopyOutcome] = {
     Outcome.ANSWERED: "answered",
     Outcome.FAILED: "failed",
     Outcome.LATE: "late",
@@ -229,7 +229,7 @@ class ShadowCopies(IdleReplicaWork[str]):
         pair = self._pair(served, sample, outcome, error_code, failure)
         if baseline is None or outcome is not Outcome.COMPARED:
             self._pairs.add(pair, None)
-            return TOLD[outcome]
+            return COPY_OUTCOMES[outcome]
         copy.measurement = attempt.measured()
         comparison = compare(
             _served(served, baseline), _served(copy, candidate), json_asked=asks_for_json(served.generation)

@@ -39,7 +39,16 @@ MAX_WAITING = 20_000
 MAX_REFUSALS_WAITING = 5_000
 """A flood of refusals must not push out the records of served requests."""
 BATCH = 1_000
-TOLD = (AuthError, LimitError, ServiceError, ModelNotFound, ModelForbidden, WrongEndpoint, ContextTooLong, BodyTooLarge)
+SHOWN_ERRORS = (
+    AuthError,
+    LimitError,
+    ServiceError,
+    ModelNotFound,
+    ModelForbidden,
+    WrongEndpoint,
+    ContextTooLong,
+    BodyTooLarge,
+)
 """Errors whose message is stored. Other messages may repeat the client's text, so only the field's name is stored."""
 REASON_CHARACTERS = 500
 NO_SESSION = (None, None, None)
@@ -177,6 +186,6 @@ def _reason_of(request: Arrival | InferenceRequest, error: SlipstreamError | Non
 
 
 def _reason(error: SlipstreamError) -> str | None:
-    if isinstance(error, TOLD):
+    if isinstance(error, SHOWN_ERRORS):
         return printable(error.message)[:REASON_CHARACTERS]
     return None if error.param is None else printable(f"param: {error.param}")[:REASON_CHARACTERS]

@@ -54,10 +54,10 @@ class Fix(StrEnum):
     @property
     def told(self) -> str:
         """The change as a sentence."""
-        return _TOLD[self]
+        return _TEXTS[self]
 
 
-_TOLD = {
+_TEXTS = {
     Fix.ADMISSION_CONTROL: (
         "Bound the queue at the edge: shed or downgrade requests that can wait before they queue (router.slos, "
         "gateway.queue_deadline_s, tenants' limits)."

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -165,7 +166,10 @@ class JournalFolder:
         """Store durably a row that the database rejects."""
         descriptor = os.open(self.path / "refused.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(descriptor, line + b"\n")
+            size_bytes = os.fstat(descriptor).st_size
+            if self._disk.write(descriptor, line + b"\n") != len(line) + 1:
+                self._disk.truncate(descriptor, size_bytes)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._disk.sync(descriptor)
         finally:
             os.close(descriptor)

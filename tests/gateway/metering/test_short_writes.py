@@ -14,6 +14,7 @@ from contracts.errors import JournalUnavailable
 from gateway.metering.config import MeteringConfig
 from gateway.metering.journal import frames
 from gateway.metering.journal.disk import Disk
+from gateway.metering.journal.folder import JournalFolder
 from gateway.metering.journal.journal import Journal
 from gateway.metering.journal.records import Opened
 from tests.gateway.metering.samples import closed, metrics, opened, quick
@@ -124,3 +125,17 @@ def _copy(source: Path, target: Path) -> None:
     for file in source.iterdir():
         if file.is_file():
             (target / file.name).write_bytes(file.read_bytes())
+
+
+class HalfDisk(Disk):
+    """Takes half of every write."""
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        return super().write(descriptor, data[: len(data) // 2])
+
+
+def test_a_refused_row_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+    JournalFolder(tmp_path, Disk()).refuse(b'{"row": 1}')
+    with pytest.raises(OSError, match="No space left"):
+        JournalFolder(tmp_path, HalfDisk()).refuse(b'{"row": 2}')
+    assert (tmp_path / "refused.jsonl").read_bytes() == b'{"row": 1}\n'
