@@ -14,7 +14,7 @@ DAYS = 30
 MIDNIGHT = "SELECT date_trunc('day', now(), 'UTC') - make_interval(days => $1)"
 PARTITION = "SELECT gateway.ensure_usage_day(($1::timestamptz AT TIME ZONE 'UTC')::date)"
 TRACES_SHARE = 5
-"""One trace for so many rows of the ledger."""
+"""Rows of the ledger for each trace."""
 
 TENANTS = """
 INSERT INTO gateway.projects (organization_id, name, created_at)
@@ -86,7 +86,7 @@ async def fill(url: str, rows: int, projects: int) -> UUID:
 
 
 async def drop_indices(connection: asyncpg.Connection[Any]) -> list[str]:
-    """Drop the ledger's indices that are no constraints; returns the statements that make them again."""
+    """Drop the ledger's indices that are not constraints; returns the statements that recreate them."""
     rows = await connection.fetch(
         "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'gateway' AND tablename = 'usage_events'"
         " AND indexname NOT LIKE '%pkey'"

@@ -2,9 +2,9 @@
 
     python -m benchmarks.admin_lists [--rows 10_000_000] [--projects 1000] [--requests 60]
 
-Fills a database of its own (generate_series, indices built afterwards), rolls it up, starts a gateway on it and asks
-every list there is: the first page, the first page of 100, and a page far down the list. Beside it the naive twin, a
-page by count(*) and OFFSET over the same ledger, which is how dashboards that hang do it. Ends with one JSON line.
+Fills a database of its own (generate_series, indices built afterwards), rolls it up, starts a gateway on it and
+requests every list: the first page, the first page of 100, and a page far down the list. It compares them with a naive
+twin, a page by count(*) and OFFSET over the same ledger, as in slow dashboards. Ends with one JSON line.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def report(
     projects: int,
     requests: int,
 ) -> None:
-    """Every list, then the twin, then the line."""
+    """Measure every list, then the twin, and print the JSON line."""
     values = await _ids(database, organization)
     worst: dict[str, float] = {}
     print(f"{'list':<58}{'p50 ms':>9}{'p95 ms':>9}{'max ms':>9}")
@@ -113,7 +113,7 @@ def _path(operation: Operation, values: dict[str, object]) -> str:
 
 
 async def _deep(client: Client, path: str) -> str | None:
-    """A query for a page far down; None when the list is short."""
+    """A query for a page far down; None if the list is short."""
     cursor = ""
     for _ in range(DEEP_PAGES):
         page = await client.get(f"{path}?limit=100{cursor}")

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 AMPLE_LIMITS = ("--requests-per-minute", "10000000", "--tokens-per-minute", "1000000000", "--max-concurrency", "10000")
-"""For `keys create`. They are set, so that each request is counted against them."""
+"""Options of `keys create`. They are set so that each request is counted."""

@@ -48,23 +48,23 @@ def printed():
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question, and a program's part in its judgement where there is one."""
+    """A question, with the fields of a program's check if it has one."""
 
     kind: str
     question: str
     held_out: bool
     says: str | None = None
-    """A pattern without which an answer is not right."""
+    """A pattern that every right answer contains."""
     cases: list[tuple[list[Any], Any]] = []
     """Arguments of the function that the answer defines last, and its result."""
     unordered: bool = False
-    """The result's order is free."""
+    """Whether the order of the result does not matter."""
     prints: list[str] | None = None
     """Words that the answer's program prints."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came for one setting."""
+    """An answer with one setting."""
 
     setting: str
     question: str
@@ -72,22 +72,22 @@ class Answer(msgspec.Struct, frozen=True):
     text: str
     tokens: int
     cut: bool
-    """It ended at the limit of tokens."""
+    """Whether it ended at the token limit."""
     check: str
-    """`passed`, the reason of a failure, or empty: a program cannot tell."""
+    """`passed`, the reason of a failure, or empty if a program cannot decide."""
     number: int = 0
-    """Its line of the sheet."""
+    """Its number on the sheet."""
 
 
 def questions(held_out: bool) -> list[Question]:
-    """Those of one part, in the file's order."""
+    """The questions of one part, in the file's order."""
     decoder = msgspec.json.Decoder(Question)
     every = [decoder.decode(line) for line in QUESTIONS.read_bytes().splitlines()]
     return [question for question in every if question.held_out is held_out]
 
 
 def checked(question: Question, text: str, sandbox: Sandbox) -> str:
-    """The check of an answer: `passed`, the reason of a failure, or empty, where no program can tell."""
+    """The check of an answer: `passed`, the reason of a failure, or empty if no program can decide."""
     if question.says is not None:
         return "passed" if re.search(question.says, text) else f"does not say {question.says}"
     if not question.cases and question.prints is None:
@@ -113,13 +113,13 @@ def checked(question: Question, text: str, sandbox: Sandbox) -> str:
 
 async def ask(url: str, key: str, model: str, settings: dict[str, dict[str, Any]], held_out: bool) -> list[Answer]:
     """The answers, setting by setting. Raises aiohttp.ClientError."""
-    places, sandbox = asyncio.Semaphore(AT_ONCE), Sandbox()
+    slots, sandbox = asyncio.Semaphore(AT_ONCE), Sandbox()
 
     async def one(setting: str, question: Question) -> Answer:
         fields = dict(settings[setting])
         messages = [*fields.pop("before", []), {"role": "user", "content": question.question}]
         async with (
-            places,
+            slots,
             client.post(f"{url}/chat/completions", json={"model": model, "messages": messages} | fields) as response,
         ):
             if response.status != 200:
@@ -138,7 +138,7 @@ async def ask(url: str, key: str, model: str, settings: dict[str, dict[str, Any]
 
 
 def numbered(answers: list[Answer], seed: int) -> list[Answer]:
-    """With the numbers of a sheet: equal answers to a question have one."""
+    """The answers with the numbers of a sheet; equal answers to a question share a number."""
     distinct = sorted({(answer.question, answer.text) for answer in answers})
     random.Random(seed).shuffle(distinct)
     numbers = {each: number for number, each in enumerate(distinct, 1)}
@@ -146,7 +146,7 @@ def numbered(answers: list[Answer], seed: int) -> list[Answer]:
 
 
 def sheet(answers: list[Answer]) -> str:
-    """In Markdown, by number."""
+    """The sheet in Markdown, by number."""
     by_number = {answer.number: answer for answer in answers}
     parts = []
     for number, answer in sorted(by_number.items()):
@@ -157,7 +157,7 @@ def sheet(answers: list[Answer]) -> str:
 
 
 def read_verdicts(text: str, answers: list[Answer]) -> dict[int, str]:
-    """By number. Raises SystemExit naming a line that is none, and numbers without a verdict."""
+    """The verdicts by number. Raises SystemExit, naming an invalid line or the numbers without a verdict."""
     verdicts: dict[int, str] = {}
     for line in text.splitlines():
         if not (found := re.fullmatch(r"\s*(\d+)\s+([spw])\b.*", line)):
@@ -186,10 +186,10 @@ def count(answers: list[Answer], verdicts: dict[int, str]) -> dict[str, Any]:
     first, last = (
         [verdicts[answer.number] == "s" for answer in of[setting]] for setting in (settings[0], settings[-1])
     )
-    generator, places = random.Random(0), range(len(first))
+    generator, indices = random.Random(0), range(len(first))
     ratios = []
     for _ in range(RESAMPLES):
-        drawn = generator.choices(places, k=len(first))
+        drawn = generator.choices(indices, k=len(first))
         ratios.append(sum(last[at] for at in drawn) / max(1, sum(first[at] for at in drawn)))
     ratios.sort()
     low, high = ratios[RESAMPLES // 40], ratios[-RESAMPLES // 40]

@@ -1,4 +1,4 @@
-"""The least a relay in Python can do: it copies bytes between two sockets and knows nothing. The limit beside ours.
+"""The least that a relay in Python can do: it copies bytes between two sockets, as the lower limit for a gateway.
 
 `python -m benchmarks.bare_relay ENGINE_PORT` prints `listening PORT`.
 """

@@ -1,4 +1,4 @@
-"""Bounds that the documentation promises: a benchmark tells which it missed, and with `--check` ends with an error."""
+"""Bounds that the documentation promises: a benchmark names those it missed, and with `--check` exits with an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def tell(missed: Sequence[str], check: bool) -> None:
-    """Name what was missed on stderr. Raises SystemExit with 1 if anything was and that is to be an error."""
+    """Name the missed bounds on stderr. Raises SystemExit with 1 if there are any and `check` is set."""
     for each in missed:
         print(f"MISSED: {each}", file=sys.stderr)
     if check and missed:

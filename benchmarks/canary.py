@@ -43,7 +43,7 @@ from benchmarks.canary_rollouts.traffic import Change, Traffic
 from control.releases.judge import Policy
 
 FIRST_SEED = 1_000_000
-"""Nothing was chosen by rollouts from here on."""
+"""No choice was based on rollouts from this seed on."""
 RIVALS = (FLAGGER, ARGO)
 
 ONE = Traffic("1 rps", (1.0,), 4.0)
@@ -72,11 +72,11 @@ BETTER = Change("TTFT -30 %", ttft=0.7)
 
 
 FACTORS = (0.8, 0.9, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3)
-"""Of TTFT, over which the operating curve is drawn."""
+"""Factors of TTFT over which the operating curve is drawn."""
 
 
 class Scenario(NamedTuple):
-    """Rollouts of one kind. held: none ends with its promotion."""
+    """Rollouts of one kind. held: rollouts continue after their promotion."""
 
     part: str
     traffic: Traffic
@@ -123,16 +123,16 @@ BOUNDS = {
     "false_promotion": 0.05,
     "median_minutes_1rps": 20,
     "p95_minutes_10rps": 10,
-    # of a tail alone: what ours achieved, and a quarter more
+    # for a tail alone: the result of Slipstream's judge plus a quarter
     "tail_median_minutes_1rps": 135,
     "tail_p95_minutes_10rps": 40,
 }
 ASKED_OF_TAILS = ((ONE, 20, 0.5), (TEN, 10, 0.95))
-"""By which minute so many of those whose tail alone is worse were to be rolled back."""
+"""Traffic, minute and the share of releases with only a worse tail to be rolled back by then."""
 
 
 def figures(results: Mapping[Scenario, RESULT]) -> dict[str, float | None]:
-    """Those of the last line; None: not measured, or not so many were rolled back."""
+    """The figures of the last line; None if not measured, or if too few were rolled back."""
 
     def minutes(part: str, traffic: Traffic, share: float) -> float | None:
         found = [
@@ -167,13 +167,13 @@ def missed(found: Mapping[str, float | None]) -> list[str]:
 
 
 def _play(scenario: Scenario, seed: int) -> dict[str, Ending]:
-    # rivals go up by steps of their own: what came on the ladder is not what they would have been given
+    # rivals have steps of their own, so their traffic would differ from the ladder's
     rivals = RIVALS if len(scenario.traffic.rates) == 1 else ()
     return play(scenario.traffic, scenario.change, seed, held=scenario.held, rivals=rivals)
 
 
 def tail_bounds() -> Iterator[str]:
-    """What no judge can do better where only the p99 of TTFT is 30 % worse: a sentence for each question."""
+    """Sentences with the limits of every judge if only the p99 of TTFT is 30 % worse."""
     policy = Policy()
     for traffic, minute, share in ASKED_OF_TAILS:
         bound = Bound(TAIL, policy.tolerance, max(traffic.rates))
@@ -204,7 +204,7 @@ def main() -> None:
             if options.only not in (None, scenario.part):
                 continue
             count = scenario.quick if options.quick else max(1, round(options.share * scenario.rollouts))
-            # every scenario has rollouts of its own: what one met by chance says nothing of the next
+            # every scenario has rollouts of its own, so that chance in one does not affect the next
             seeds = itertools.islice(itertools.count(FIRST_SEED * (number + 1)), count)
             played = list(processes.map(functools.partial(_play, scenario), seeds, chunksize=4))
             results[scenario] = {name: [one[name] for one in played] for name in played[0]}

@@ -63,7 +63,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def wrong(self) -> str:
-        """The fault of the run; empty: it is right."""
+        """The fault of the run; empty if it is right."""
         if self.figures is None:
             return "no figures"
         if self.figures.failed or not self.figures.completed:
@@ -72,7 +72,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def differences(tool: Tool, figures: Figures, counted: Counted) -> str:
-    """Differences between a tool's count and the ledger's; empty: there are none."""
+    """Differences between a tool's count and the ledger's; empty if there are none."""
     pairs = {
         "requests": (figures.completed, counted.requests),
         "output": (figures.output_tokens, counted.output_tokens),
@@ -116,8 +116,8 @@ async def run(tool: Tool, target: Target, venv: Path) -> Figures | None:
         try:
             return tool.read(folder)
         except (OSError, StopIteration, LookupError, TypeError, ValueError) as error:
-            said = log.read_text(errors="replace").replace(target.key, "KEY").splitlines()[-SHOWN_LINES:]
-            print("\n".join([*said, f"{tool.name} ended with {process.returncode} and left no figures: {error!r}"]))
+            tail = log.read_text(errors="replace").replace(target.key, "KEY").splitlines()[-SHOWN_LINES:]
+            print("\n".join([*tail, f"{tool.name} ended with {process.returncode} and left no figures: {error!r}"]))
             return None
 
 
@@ -179,12 +179,12 @@ def report(runs: Sequence[Run]) -> bool:
         if each.figures is None:
             print(f"{each.name:<21} left no figures")
             continue
-        said, ledger = each.figures, each.counted
+        tool, ledger = each.figures, each.counted
         prompt, output = ("-", "-") if ledger is None else (ledger.prompt_tokens, ledger.output_tokens)
         print(
-            f"{each.name:<21} {said.completed:>4} {said.failed:>6} {said.ttft_p50_ms:>6.1f} ms"
-            f" {said.itl_p50_ms:>5.1f} ms {said.output_tokens_per_s:>8.1f} {said.prompt_tokens:>7} {prompt:>7}"
-            f" {said.output_tokens:>7} {output:>7}"
+            f"{each.name:<21} {tool.completed:>4} {tool.failed:>6} {tool.ttft_p50_ms:>6.1f} ms"
+            f" {tool.itl_p50_ms:>5.1f} ms {tool.output_tokens_per_s:>8.1f} {tool.prompt_tokens:>7} {prompt:>7}"
+            f" {tool.output_tokens:>7} {output:>7}"
         )
     wrong = {each.name: each.wrong for each in runs if each.wrong}
     for name, what in wrong.items():

@@ -26,7 +26,7 @@ from tools.quantization.defects import SOUND, Defect
 
 MODEL = Path("models/slipstream-code")
 FIRST_SEED = 20_000_000
-"""Items from here on, which nothing was chosen by."""
+"""No choice was based on items from this seed on."""
 MIN_CAUGHT = 0.8
 MARGIN = 0.05
 SEEDED = (
@@ -39,7 +39,7 @@ SEEDED = (
     defects.scales_of_wrong_axis,
     defects.shifted_scales,
 )
-"""All but `last_turn_only`, which no gap can show, and `lost_scales`, of which one slice of sixteen sees anything."""
+"""All but `last_turn_only`, which no gap can show, and `lost_scales`, which only one slice of sixteen detects."""
 Scores = dict[str, list[float]]
 
 
@@ -48,12 +48,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=200, help="edits that every model is asked")
     add_check(parser)
-    given = parser.parse_args()
-    seeds = range(FIRST_SEED, FIRST_SEED + given.items)
+    options = parser.parse_args()
+    seeds = range(FIRST_SEED, FIRST_SEED + options.items)
     items = {one.name: [one.item(seed) for seed in seeds] for one in EDIT_SLICES}
     sound = scores(items, SOUND)
-    means = {name: round(sum(each) / given.items, 3) for name, each in sound.items()}
-    print(f"{given.items} edits; sound: " + ", ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
+    means = {name: round(sum(each) / options.items, 3) for name, each in sound.items()}
+    print(f"{options.items} edits; sound: " + ", ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
     again = verdict(items, sound, scores(items, SOUND, most=3))
     print(f"{'sound, another batch':<22} {again.decision.value}: {again.reason}")
     missed = []
@@ -64,14 +64,14 @@ def main() -> None:
         if found.decision is not Decision.FAIL:
             missed.append(defect.name)
     caught = 1 - len(missed) / len(SEEDED)
-    print(json.dumps({"items": given.items, "sound": means, "caught": round(caught, 3), "missed": missed}))
+    print(json.dumps({"items": options.items, "sound": means, "caught": round(caught, 3), "missed": missed}))
     wrong = [f"{caught:.0%} of the defects were caught"] if caught < MIN_CAUGHT else []
     wrong += ["an equal model failed"] if again.decision is Decision.FAIL else []
-    tell(wrong, given.check)
+    tell(wrong, options.check)
 
 
 def scores(items: dict[str, list[Item]], defect: Defect, most: int = 64) -> Scores:
-    """By slice. All slices ask the same edits, so that each is answered once. most: answers computed together."""
+    """Scores by slice. All slices have the same edits, so each is answered once. most: answers computed together."""
     config = EngineConfig(scheduler=SchedulerConfig(max_running=most, max_batch_tokens=2048, max_queued=100_000))
     answers = Asked(MODEL, defect, config).answers(next(iter(items.values())))
     return {
@@ -80,7 +80,7 @@ def scores(items: dict[str, list[Item]], defect: Defect, most: int = 64) -> Scor
 
 
 def verdict(items: dict[str, list[Item]], was: Scores, now: Scores) -> GateVerdict:
-    """At one look at all of them."""
+    """The verdict of one look at all items."""
     paired = {
         name: [PairedItem(name, item.cluster, *pair) for item, *pair in zip(each, was[name], now[name], strict=True)]
         for name, each in items.items()

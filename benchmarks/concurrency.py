@@ -46,7 +46,7 @@ FIXED, UNLIMITED, KNEE = 64, 1 << 20, -1
 
 
 class Limit(Protocol):
-    """What a trial asks and tells."""
+    """A concurrency limit, as a trial uses it."""
 
     @property
     def places(self) -> int: ...
@@ -59,7 +59,7 @@ class Limit(Protocol):
 
 
 class FixedLimit(msgspec.Struct):
-    """Always so many."""
+    """A constant limit."""
 
     places: int
 
@@ -71,7 +71,7 @@ class FixedLimit(msgspec.Struct):
 
 
 class KnownKnee:
-    """The knee of every moment, which no rule is told."""
+    """The knee at every moment, which no rule knows."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -89,7 +89,7 @@ class KnownKnee:
 
 
 class Measured(NamedTuple):
-    """Of one trial after its warm-up, or of several on average."""
+    """Figures of one trial after its warm-up, or the mean of several."""
 
     tokens_per_s: float
     ttft_p99_s: float
@@ -115,7 +115,7 @@ class Trial:
         self._tpot_s: list[float] = []
 
     def run(self) -> Measured:
-        """All of it."""
+        """Run the whole trial."""
         for client in range(self._shape.clients):
             self._later(self._source.uniform(0, 2.0), lambda client=client: self._ask(client))  # type: ignore[misc]
         if self._shape.requests_per_s:
@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def measured(number: int, limit: int, seed: int) -> Measured:
-    """One trial of a shape. limit 0: learnt; `KNEE`: that of every moment."""
+    """One trial of a shape. limit: 0 for the learned one; `KNEE` for the knee at every moment."""
     made: Limit = FixedLimit(limit) if limit else ConcurrencyLimit(ConcurrencyConfig())
     if limit == KNEE:
         made = KnownKnee(SHAPES[number])
@@ -217,7 +217,7 @@ def grid(shape: Shape) -> list[int]:
 
 
 def best_of(found: dict[int, Measured]) -> int:
-    """The fixed limit to be held against."""
+    """The fixed limit to compare with."""
     most = max(one.tokens_per_s for one in found.values())
     enough = [limit for limit, one in found.items() if one.tokens_per_s >= NOT_LOST * most]
     return min(enough, key=lambda limit: found[limit].ttft_p99_s)

@@ -1,15 +1,14 @@
-"""How long do the console's pages take to get what they show, with a large deployment behind them?
+"""How long do the console's pages take to load their data from a large deployment?
 
     python -m benchmarks.console_pages [--rows 10_000_000] [--projects 1000] [--loads 20] [--page /org] [--keep FOLDER]
 
-Fills a PostgreSQL of its own (2 GB of shared buffers) with 90 days of usage (`console/ledger.py`; the roll-ups are
-the product's), starts a
-gateway and a router on it, signs in as an owner of the large organization and as an operator, and loads every page in
-every state that `console/requests.py` names: first the session, then all that the page asks, as a browser does it, six
-requests at a time and two reports at a time. A page's time ends with its last answer. What runs in the browser
-afterwards is not in it. All pages are loaded once before, and then in turn, so that slow minutes of the machine fall on
-all alike. --page: only routes that begin so. --keep: the filled database stays there for the next run. Ends with one
-JSON line. The reference is `GET /admin/v1/me`, which asks the database for the session alone.
+Fills a PostgreSQL of its own (2 GB of shared buffers) with 90 days of usage (`console/ledger.py`; the roll-ups are the
+product's), starts a gateway and a router on it, signs in as an owner of the large organization and as an operator, and
+loads every page in every state that `console/requests.py` names: first the session, then all requests of the page, as a
+browser sends them, six requests at a time and two reports at a time. A page's time ends with its last answer and does
+not include later work in the browser. All pages are loaded once before, and then in turn, so that slow minutes of the
+machine affect all of them. --page: only routes with this prefix. --keep: the filled database stays there for the next
+run. Ends with one JSON line. The reference is `GET /admin/v1/me`, which queries only the session.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from tests.control.console.browser import Browser, Town
 
 GOAL_P95_MS = 300.0
 CONNECTIONS, REPORTS = 6, 2
-"""Of a browser to one host; of a page at a time (console/src/api/reports.ts)."""
+"""Connections of a browser to one host; reports of a page at a time (console/src/api/reports.ts)."""
 REPORT_PATHS = (
     "usage", "autocomplete", "diagnosis", "prefix-contract", "prefix-totals", "slo", "goodput", "pools", "serving",
     "shadow", "requests", "audit", "completion-texts", "prefix-texts", "events",
 )  # fmt: skip
 LARGEST = 5
-"""As `MAX_SERIES` of console/src/pages/tenants/usage-series.ts."""
+"""Like `MAX_SERIES` of console/src/pages/tenants/usage-series.ts."""
 REFERENCE = View("", (Ask("/admin/v1/me"),))
 
 
@@ -54,7 +53,7 @@ class Loader:
         self.asked: dict[str, list[float]] = defaultdict(list)
         """Milliseconds of each request, by its path."""
         self.refused: dict[str, int] = {}
-        """Status of requests that were not answered, of the last time."""
+        """Last status of each request that was not answered."""
 
     async def load(self, view: View) -> float:
         """Milliseconds until all is answered."""
@@ -104,7 +103,7 @@ async def main(rows: int, projects: int, loads: int, begins: str, kept: Path | N
         tenant = Loader(await stack.enter_async_context(town.signed_in(Role.OWNER, "large")))
         operator = Loader(await stack.enter_async_context(town.signed_in(Role.OWNER, "operator")))
         ids = await _ids(database, url, town.organizations["large"])
-        # of a database that was kept, when it was filled: its last hour is to be as full as then
+        # for a kept database, the time when it was filled, so that its last hour is as full as then
         now = await database.fetchval("SELECT max(closed_at) FROM gateway.usage_events")
         wanted = {route: views for route, views in pages(ids, now).items() if route.startswith(begins)}
         times = await measured({**wanted, "reference": [REFERENCE]}, tenant, operator, loads)
@@ -180,7 +179,7 @@ async def _town(database: asyncpg.Connection[Any], url: str) -> Town:
 
 
 async def _ids(database: asyncpg.Connection[Any], url: str, organization: UUID) -> dict[str, str]:
-    """Of one thing of each kind; the project is the one with most requests."""
+    """One id of each kind; the project is the one with the most requests."""
     project = await database.fetchval("SELECT id FROM public.people WHERE large AND number = 0")
     largest = await database.fetch(
         "SELECT id, keys[1] AS key FROM public.people WHERE large ORDER BY number LIMIT $1", LARGEST

@@ -51,7 +51,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 async def window(here: Site, load: Load, shape: Shape, seconds: float) -> Span:
-    """Traffic for so long, all of it traced."""
+    """Traffic for `seconds`, until all of it is traced."""
     began = datetime.now(UTC)
     before = sum(load.statuses.values())
     await load.run(seconds, shape, here.url, here.keys)
@@ -61,7 +61,7 @@ async def window(here: Site, load: Load, shape: Shape, seconds: float) -> Span:
 
 
 async def run(here: Site, seed: int, causes: list[str], seconds: float) -> list[Judged]:
-    """All of a seed."""
+    """Run all windows of a seed."""
     source = random.Random(seed)
     load = Load(here.session, source)
     await here.heal()
@@ -78,7 +78,7 @@ async def run(here: Site, seed: int, causes: list[str], seconds: float) -> list[
 async def inject(
     here: Site, load: Load, source: random.Random, seed: int, name: str, well: Span, seconds: float
 ) -> Judged:
-    """One cause, diagnosed."""
+    """Inject one cause and judge its diagnosis."""
     injection = INJECTIONS[name]
     statuses = dict(load.statuses)
     shape = await injection.inject(here, source)
@@ -88,7 +88,7 @@ async def inject(
     found = await here.diagnose(query, audit)
     cause = found.outcome.value if found.primary is None else found.primary.cause.value
     right = cause == (injection.expected or "nothing_found")
-    # all that an operator is told to do: the second findings' changes are printed like the first's
+    # everything that an operator is advised to do: the second findings' changes are printed like the first's
     findings = [each for each in (found.primary, *found.second) if each is not None]
     fixes = [(change.fix.value, each) for each in findings for change in each.fixes]
     wrong = [(fix, each) for fix, each in fixes if fix in injection.wrong]
@@ -102,7 +102,7 @@ async def inject(
 
 
 def told(found: DiagnosisOf, right: bool) -> str:
-    """The evidence in a line; of what went wrong, all of it."""
+    """The evidence in a line; all of it for a wrong diagnosis."""
     if found.primary is None:
         return ""
     if right:
@@ -112,7 +112,7 @@ def told(found: DiagnosisOf, right: bool) -> str:
 
 
 def matrix(judged: list[Judged]) -> str:
-    """Injected by rows, found by columns."""
+    """The table of injected causes in rows and found causes in columns."""
     counted = Counter((each.injected, each.found) for each in judged)
     columns = sorted({each.found for each in judged})
     rows = [name for name in INJECTIONS if any(each.injected == name for each in judged)]

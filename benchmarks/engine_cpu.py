@@ -82,14 +82,14 @@ def arguments() -> argparse.Namespace:
 
 
 async def main() -> None:
-    """Every model; one JSON line each, the last line alone holds all where there are several."""
+    """Measure every model and print one JSON line; with several models it holds all of them by name."""
     options = arguments()
     results = {folder.name: await measure(folder, options) for folder in options.model}
     print(msgspec.json.encode(results if len(results) > 1 else next(iter(results.values()))).decode())
 
 
 async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Start all, measure in turns, print tables; the JSON object of one model."""
+    """Start all rivals, measure them in turns and print tables; returns the JSON object of one model."""
     levels = [int(level) for level in options.concurrency.split(",")]
     prompts = Prompts(model, options.prompt_tokens)
     missing: dict[str, str] = {}
@@ -147,13 +147,13 @@ async def measure(model: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def stop(rivals: dict[str, Rival], name: str) -> None:
-    """End it, if it has not been given up already."""
+    """Stop the rival, unless its start failed and it was stopped already."""
     if name in rivals:
         rivals[name].stop()
 
 
 async def warm(rival: Rival, prompts: Prompts, levels: list[int]) -> None:
-    """Every batch size once, unmeasured."""
+    """Run every batch size once, unmeasured."""
     for level in levels:
         await rival.burst(prompts.sequence(-level), level, WARM_TOKENS, 0.001)
 
@@ -161,7 +161,7 @@ async def warm(rival: Rival, prompts: Prompts, levels: list[int]) -> None:
 async def rounds(
     model: str, rivals: dict[str, Rival], prompts: Prompts, levels: list[int], options: argparse.Namespace
 ) -> Cells:
-    """The measurement: in every round each rival at each concurrency, in another order each time."""
+    """Measure: in every round each rival at each concurrency, in a different order each time."""
     cells: Cells = {name: {level: [] for level in levels} for name in rivals}
     names = list(rivals)
     for number in range(options.rounds):
@@ -170,7 +170,7 @@ async def rounds(
             for name in names:
                 rival = rivals[name]
                 rival.resume()
-                # unmeasured: it has just been woken
+                # unmeasured: the rival has just been resumed
                 await rival.burst(prompts.sequence(number, -level), 1, WARM_TOKENS, 0.001)
                 sequence = prompts.sequence(number, level)
                 cells[name][level].append(await rival.burst(sequence, level, options.tokens, options.seconds))

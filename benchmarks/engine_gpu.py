@@ -41,7 +41,7 @@ CONTEXT_TOKENS = 256
 
 
 def shape(name: str) -> ModelConfig:
-    """Llama 3 8B's, or one that a CPU can run."""
+    """The shape of Llama 3 8B, or one small enough for a CPU."""
     wide = name == "8b"
     return ModelConfig(
         hidden_size=4096 if wide else 128,
@@ -66,21 +66,21 @@ def shape(name: str) -> ModelConfig:
 
 
 class RandomCheckpoint:
-    """Tensors made when they are asked for, on the device: nothing is read."""
+    """Random tensors, created on the device at every call: no file is read."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.bytes = 0
-        """Of all in bf16."""
+        """The size of all tensors so far, in bf16."""
 
     def read(self, name: str, size: tuple[int, ...]) -> Tensor:
-        """Small random numbers; norms are about 1."""
-        made = torch.randn(size, device=self.device, dtype=torch.bfloat16) * 0.02
-        self.bytes += made.numel() * 2
-        return made + 1 if len(size) == 1 else made
+        """Small random numbers, or numbers about 1 for a norm."""
+        values = torch.randn(size, device=self.device, dtype=torch.bfloat16) * 0.02
+        self.bytes += values.numel() * 2
+        return values + 1 if len(size) == 1 else values
 
     def take(self, name: str, size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """The same in a format."""
+        """As `read`, converted to `dtype`."""
         return self.read(name, size).to(dtype)
 
 
@@ -97,7 +97,7 @@ class Bench:
         self.weight_bytes = checkpoint.bytes - self.shape.vocab_size * self.shape.hidden_size * 2
 
     def engine(self, *, guesses: bool = False, graphs: bool = True, chunk: int = 2048) -> Engine:
-        """A fresh one, nothing cached."""
+        """A new engine with an empty cache."""
         kv = KVConfig(budget_bytes=24 * 2**30 if self.device.type == "cuda" else 2**28)
         config = EngineConfig(
             kv=kv,
@@ -129,7 +129,7 @@ class Bench:
         return statistics.median(times)
 
     def prompt(self, tokens: int, seed: int) -> tuple[int, ...]:
-        """Repeats itself, so that there is always something to guess."""
+        """A prompt that repeats one phrase, so that the n-gram method always finds drafts."""
         source = random.Random(seed)
         phrase = [source.randrange(5, self.shape.vocab_size) for _ in range(16)]
         return tuple((phrase * (tokens // 16 + 1))[:tokens])
@@ -209,7 +209,8 @@ def decode_step_s(bench: Bench, batch: int, *, graphs: bool = True, guesses: boo
 
 
 def first_token(bench: Bench, tokens: int, peak: float) -> dict[str, float]:
-    """Cold and warm, milliseconds, and the cold prompt's FLOP/s over the product's."""
+    """The time to the first token, cold and warm, in milliseconds, and the cold prompt's FLOP/s as a share of the
+    product's."""
     engine = bench.engine()
     cold: list[float] = []
     warm: list[float] = []

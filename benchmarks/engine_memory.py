@@ -31,7 +31,7 @@ QUESTIONS = (
 
 
 def resident_mib(pid: int) -> float:
-    """As `ps -o rss` tells it."""
+    """The resident set that `ps -o rss` reports, in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -39,7 +39,7 @@ def resident_mib(pid: int) -> float:
 
 
 async def chat(url: str, count: int) -> None:
-    """So many chats, one after the other, as a client sends them that sets nothing."""
+    """Send `count` chats, one after the other, with the default sampling."""
     async with session() as client:
         for number in range(count):
             question = f"{QUESTIONS[number % len(QUESTIONS)]} ({number})"
@@ -49,19 +49,19 @@ async def chat(url: str, count: int) -> None:
 
 
 async def evaluate(url: str, count: int, concurrency: int) -> int:
-    """Ask so many items of the slices that are asked by default; returns how many."""
+    """Send about `count` items of the slices that `up` evaluates; returns the number sent."""
     catalogue = Catalogue(None, Sandbox(Isolation.NAMESPACES))
     endpoint = Endpoint(f"{url}/v1", TOKEN, NAME, concurrency)
-    asked = 0
+    sent = 0
     for name in SLICES:
         source = catalogue.to_score(name)
         items = [source.item(seed) for seed in range(count // len(SLICES))]
-        asked += len(await answer_all(endpoint, items))
-    return asked
+        sent += len(await answer_all(endpoint, items))
+    return sent
 
 
 def main(model: Path, chats: int, items: int, concurrency: int) -> list[str]:
-    """Measure and print; returns what was missed."""
+    """Measure and print; returns the bounds that were missed."""
     config = {
         "model": str(model), "name": NAME, "temperature": TEMPERATURE, "top_p": TOP_P,
         "kv": {"cached_bytes": CACHED_BYTES},
@@ -76,8 +76,8 @@ def main(model: Path, chats: int, items: int, concurrency: int) -> list[str]:
         note("start")
         asyncio.run(chat(url, chats))
         note(f"{chats} chats")
-        asked = asyncio.run(evaluate(url, items, concurrency))
-        note(f"{asked} items, {concurrency} at a time")
+        sent = asyncio.run(evaluate(url, items, concurrency))
+        note(f"{sent} items, {concurrency} at a time")
     print(json.dumps({"resident_mib": found, "most_mib": MAX_MIB}))
     return [f"{when}: {mib} MiB; at most {MAX_MIB}" for when, mib in found.items() if mib > MAX_MIB]
 

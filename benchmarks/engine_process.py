@@ -1,4 +1,4 @@
-"""One embedded engine in a process of its own, for benchmarks that speak HTTP with it."""
+"""One embedded engine in a process of its own, for benchmarks that call it over HTTP."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ main(msgspec.json.decode(sys.argv[1], type=EngineConfig), token=sys.argv[2])
 
 @contextmanager
 def engine(config: dict[str, Any], nice: int = 0) -> Iterator[str]:
-    """Start an engine on a free port; the value is its URL once it serves. nice: how far it gives way to others."""
+    """Start an engine on a free port and yield its URL once it serves. nice: the niceness of its process."""
     with engine_and_pid(config, nice) as (url, _):
         yield url
 
 
 @contextmanager
 def engine_and_pid(config: dict[str, Any], nice: int = 0) -> Iterator[tuple[str, int]]:
-    """The same with the process's id."""
+    """As `engine`, but yield its URL and its process id."""
     child = subprocess.Popen(
         ["nice", "-n", str(nice), sys.executable, "-c", START, json.dumps({"port": 0, **config}), TOKEN],
         stderr=subprocess.PIPE,
@@ -56,13 +56,13 @@ def engine_and_pid(config: dict[str, Any], nice: int = 0) -> Iterator[tuple[str,
 
 
 def session() -> aiohttp.ClientSession:
-    """A client that holds the engine's token; no limit of connections."""
+    """A client that sends the engine's token and has no limit on connections."""
     return aiohttp.ClientSession(headers={"authorization": f"Bearer {TOKEN}"}, connector=aiohttp.TCPConnector(limit=0))
 
 
 async def stream(client: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> AsyncIterator[tuple[float, Any]]:
-    """Ask for a completion, or a chat's where the body has `messages`; (arrival in monotonic seconds, decoded event)
-    for every event."""
+    """Request a completion, or a chat completion if the body has `messages`; yields (monotonic time of arrival in
+    seconds, decoded event) for every event."""
     path = "chat/completions" if "messages" in body else "completions"
     body = {"stream": True, "stream_options": {"include_usage": True}, **body}
     async with client.post(f"{url}/v1/{path}", json=body) as answer:

@@ -31,7 +31,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 
 ITEM = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 20}}}
 SCHEMA = {"type": "array", "items": ITEM, "minItems": 200}
-"""Longer than any output, or the batch would shrink before it is measured."""
+"""A schema whose shortest output is longer than any answer, or the batch would shrink before it is measured."""
 PROMPT_TOKENS, OUTPUT_TOKENS, ROUNDS = 96, 150, 3
 
 

@@ -35,14 +35,14 @@ from tests.sglang.server import MODELS, UNSET, SGLangServer, free_port, settings
 DRIVER = drivers.get("sglang")
 METHOD = "/sglang.runtime.v1.SglangService/ChatComplete"
 NO_TOKEN = ""
-"""SGLang does not start with both `--grpc-port` and `--api-key`: that port would ask nobody for the key."""
+"""SGLang refuses to start with both `--grpc-port` and `--api-key`, since the gRPC port does not check the key."""
 ENDLESS = {"5": 100.0}
-"""Leaves one token possible: every answer has as many as were asked for."""
+"""A logit bias that leaves one token possible, so that every answer reaches its token limit."""
 COUNTED = b'"usage":{'
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """ttft_s: until the first chunk with a count of tokens. chunks: of those, in all."""
+    """ttft_s: the time to the first chunk with a token count. chunks: the number of such chunks."""
 
     ttft_s: float
     chunks: int
@@ -52,7 +52,7 @@ Ask = Callable[[bytes], Awaitable[Answer]]
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One way's share of a round, per chunk: every chunk is a token here."""
+    """One transport's figures of one round. CPU is per chunk; every chunk is one token here."""
 
     client_us: float
     engine_us: float
@@ -61,7 +61,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Http:
-    """Our own connections, and the driver's path."""
+    """HTTP, with the gateway's own connections and the driver's request."""
 
     def __init__(self, server: SGLangServer) -> None:
         self._server = server
@@ -83,7 +83,7 @@ class Http:
 
 
 class Grpc:
-    """`OpenAIRequest` and `OpenAIStreamChunk` carry their JSON in field 1, as `BytesValue` does."""
+    """gRPC. `OpenAIRequest` and `OpenAIStreamChunk` carry their JSON in field 1, as `BytesValue` does."""
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.aio.insecure_channel(address)
@@ -104,7 +104,7 @@ class Grpc:
 
 
 def generation(tokens: int, number: int = 0) -> Generation:
-    """A chat that is answered by so many tokens."""
+    """A chat whose answer has `tokens` tokens."""
     return Generation(
         request_id=f"req_{number:032x}",
         caller=Caller("o", "p", "k"),
@@ -116,7 +116,7 @@ def generation(tokens: int, number: int = 0) -> Generation:
 
 
 async def turn(ask: Ask, engine_pid: int, streams: int, tokens: int, first: int) -> Turn:
-    """So many at once."""
+    """Send `streams` chats at once over one transport and measure them."""
     bodies = [DRIVER.generate(generation(tokens, first + number), "tiny").body for number in range(streams)]
     engine_s, own_s, wall_s = cpu_s(engine_pid), time.process_time(), time.perf_counter()
     answers = await asyncio.gather(*(ask(body) for body in bodies))
@@ -138,8 +138,8 @@ async def compare(rounds: int, streams: int, tokens: int) -> None:
         measured: dict[str, list[Turn]] = {name: [] for name in ways}
         try:
             for number in range(rounds + 1):  # the first is not counted: both open their connections
-                for place, (name, way) in enumerate(ways.items()):
-                    first = (number * len(ways) + place) * streams + 1
+                for index, (name, way) in enumerate(ways.items()):
+                    first = (number * len(ways) + index) * streams + 1
                     found = await turn(way.ask, engine.pid, streams, tokens, first)
                     if number:
                         measured[name].append(found)
@@ -152,7 +152,7 @@ async def compare(rounds: int, streams: int, tokens: int) -> None:
 
 
 def report(measured: dict[str, list[Turn]]) -> None:
-    """Medians over rounds, and gRPC's over HTTP's."""
+    """Print the medians over the rounds, and the ratios of gRPC's to HTTP's."""
     medians = {
         name: {field: statistics.median(getattr(one, field) for one in turns) for field in Turn.__struct_fields__}
         for name, turns in measured.items()

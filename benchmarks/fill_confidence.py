@@ -49,11 +49,11 @@ ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "tools/training/data/slipstream-code.tsv.gz"
 PACKAGES = ("alembic", "celery", "hypothesis", "kombu", "litestar", "pytest", "redis", "SQLAlchemy")
 MIN_LINES, MAX_BYTES = 40, 250_000
-"""Of a file of a package."""
+"""The size of a file: files of packages outside these bounds are left out."""
 BLOCK = 8
 GRID = tuple(round(0.05 * step, 2) for step in range(20))
 EXACT = 0.5
-"""Of what is shown: one that is wrong costs its reader about what one that is right saves."""
+"""The least share of shown completions that are exact: a wrong one costs its reader about what a right one saves."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -61,15 +61,15 @@ class Row(msgspec.Struct, frozen=True):
 
     number: int
     group: str
-    """The file."""
+    """The file that the line is from."""
     exact: bool
     characters: int
-    """Of the completion."""
+    """The length of the completion."""
     confidence: float
 
 
 class Figures(NamedTuple):
-    """At one threshold."""
+    """The shares at one threshold; the module's docstring defines them."""
 
     threshold: float
     shown: float
@@ -121,7 +121,7 @@ def report(rows: Sequence[Row], exact: float) -> None:
 
 
 def draw_lines(count: int, seed: int) -> list[Line]:
-    """`count` of each part, shuffled together, so that a run that is stopped early has some of both."""
+    """Draw `count` lines of each part, shuffled together, so that a run that is stopped early has some of both."""
     found: list[tuple[str, Cursor]] = []
     for texts in (own_files(), package_files()):
         names = list(texts)
@@ -131,7 +131,7 @@ def draw_lines(count: int, seed: int) -> list[Line]:
 
 
 def package_files() -> dict[str, str]:
-    """Modules of installed packages, by path, that training did not use."""
+    """The modules of installed packages that training did not use, by path."""
     with gzip.open(MANIFEST, "rt") as file:
         entries = [line.rstrip("\n").split("\t") for line in file]
     hashes = {entry[-1] for entry in entries}
@@ -155,7 +155,7 @@ def package_files() -> dict[str, str]:
 
 
 class Asker:
-    """One engine, asked as the gateway asks it."""
+    """One engine, with the prompts and the confidence of the gateway."""
 
     def __init__(self, folder: Path, context_tokens: int) -> None:
         self._tokenizer = Tokenizer.load(folder)
@@ -172,8 +172,8 @@ class Asker:
         for delta in completed(self._engine, self._tokenizer, prompts, logprobs=0):
             number = int(delta.rid)
             texts[number] += delta.text
-            told = [(self._tokenizer.token_text(each.id), each.logprob) for each in delta.logprobs]
-            judged[number].add({"tokens": [text for text, _ in told], "token_logprobs": [nats for _, nats in told]})
+            pairs = [(self._tokenizer.token_text(each.id), each.logprob) for each in delta.logprobs]
+            judged[number].add({"tokens": [text for text, _ in pairs], "token_logprobs": [nats for _, nats in pairs]})
         return [
             Row(
                 line.number,
@@ -187,14 +187,14 @@ class Asker:
 
 
 def read(path: Path | None) -> list[Row]:
-    """What an earlier run has left."""
+    """The rows that an earlier run has written; none without a file."""
     if path is None or not path.exists():
         return []
     return [msgspec.json.decode(line, type=Row) for line in path.read_bytes().splitlines()]
 
 
 def halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The lines of two halves of the files, which have none in common."""
+    """Split the lines by file into two halves, which have no file in common."""
     parts: tuple[list[Row], list[Row]] = ([], [])
     for row in rows:
         parts[hashlib.sha256(row.group.encode()).digest()[0] % 2].append(row)
@@ -202,20 +202,20 @@ def halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 
 def figures(rows: Sequence[Row], threshold: float) -> Figures:
-    """Of these lines."""
-    asked = [row for row in rows if row.characters]
-    shown = [row for row in asked if row.confidence >= threshold]
+    """The figures of these lines at one threshold."""
+    offered = [row for row in rows if row.characters]
+    shown = [row for row in offered if row.confidence >= threshold]
     right = sum(row.exact for row in shown)
     return Figures(
         threshold,
-        len(shown) / max(1, len(asked)),
+        len(shown) / max(1, len(offered)),
         right / max(1, len(shown)),
-        right / max(1, sum(row.exact for row in asked)),
+        right / max(1, sum(row.exact for row in offered)),
     )
 
 
 def choose(rows: Sequence[Row], exact: float) -> float | None:
-    """The lowest threshold of the grid from which on that share of the shown is exact; None: there is none."""
+    """The lowest threshold of the grid from which on that share of the shown is exact; None if no threshold is."""
     chosen = None
     for threshold in reversed(GRID):
         found = figures(rows, threshold)
@@ -226,7 +226,7 @@ def choose(rows: Sequence[Row], exact: float) -> float | None:
 
 
 def table(chosen_on: Sequence[Row], checked_on: Sequence[Row]) -> str:
-    """Both halves' figures as Markdown, in percent."""
+    """The figures of both halves as a Markdown table, in percent."""
     lines = [
         f"| threshold | shown | exact of shown | kept of exact | the same, other files ({len(checked_on)} lines) |",
         "|---|---|---|---|---|",

@@ -59,26 +59,26 @@ OWN = (
     "telemetry", "tools",
 )  # fmt: skip
 MIN_LINES = 40
-"""Of a module of `own`."""
+"""The fewest lines of a module of `own`."""
 BLOCK = 8
-"""Lines asked in every way before the next are: whenever it is stopped, all ways have the same lines, and what prompts
-have in common is still cached."""
+"""The lines that every way completes before the next lines start: a run that is stopped has the same lines for all
+ways, and common prefixes of prompts are still cached."""
 SNIPPETS, SNIPPET_LINES = 2, 8
-"""Pieces of other files, and how long each is."""
+"""The number of pieces of other files, and the length of each."""
 MARGIN = 0.01
-"""By which a way may be worse and still count as no worse."""
+"""The difference by which a way may be worse and still count as no worse."""
 
 
 class Way(NamedTuple):
-    """How a gap is laid out."""
+    """A layout of a gap, with its options."""
 
     order: str
     line_after: bool
     healing: bool = False
     context_tokens: int | None = None
-    """None: what is given for all."""
+    """None for the command line's `--context`."""
     files: str = ""
-    """Where pieces of other files stand as comments: `first` or `head`; empty: there are none."""
+    """The position of the pieces of other files as comments: `first` or `head`; empty for none."""
 
 
 TYPED, SPM, PSM = Way("spm", True), Way("spm", False), Way("psm", False)
@@ -93,7 +93,7 @@ WAYS = {
     "typed+head": TYPED._replace(files="head"),
 }
 PLAIN = ("psm", "spm")
-"""What the layout must not be worse than."""
+"""The ways that `typed` must not be worse than."""
 LONG_WAYS = {"typed/8192": TYPED._replace(context_tokens=8192), "spm/8192": SPM._replace(context_tokens=8192)}
 
 
@@ -102,26 +102,26 @@ class Row(msgspec.Struct, frozen=True):
 
     number: int
     group: str
-    """The file."""
+    """The file that the line is from."""
     kind: str
     exact: dict[str, bool]
     similarity: dict[str, float]
     tokens: dict[str, int]
-    """Of the prompt."""
+    """The length of the prompt."""
 
 
 Scores = Callable[[Row], Mapping[str, float]]
-"""By way: one of a row's measures."""
+"""One of a row's measures, by way."""
 
 
 class Line(NamedTuple):
-    """A cursor to complete at."""
+    """A line to complete, with its cursor."""
 
     number: int
     file: str
     cursor: Cursor
     snippets: tuple[Snippet, ...]
-    """Of other files of its folder."""
+    """Pieces of other files, where possible of its folder."""
 
 
 def main() -> None:
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def draw_lines(corpus: Path, count: int, seed: int) -> list[Line]:
-    """`count` of each part, shuffled together, so that a run that is stopped early has some of all."""
+    """Draw `count` lines of each part, shuffled together, so that a run that is stopped early has some of each."""
     files = load(corpus)
     parts = {part: files.part(part) for part in ("held", "new")} | {"own": own_files()}
     found: list[tuple[str, Cursor, tuple[Snippet, ...]]] = []
@@ -170,7 +170,7 @@ def draw_lines(corpus: Path, count: int, seed: int) -> list[Line]:
 
 
 def snippets_of(name: str, texts: Mapping[str, str], rng: random.Random) -> tuple[Snippet, ...]:
-    """Pieces of other files of the same folder, else of any."""
+    """Pieces of other files of the same folder, or of any folder if that has too few."""
     folder = name.rpartition("/")[0]
     others = [other for other in texts if other != name]
     near = [other for other in others if other.rpartition("/")[0] == folder]
@@ -184,7 +184,7 @@ def snippets_of(name: str, texts: Mapping[str, str], rng: random.Random) -> tupl
 
 
 def own_files() -> dict[str, str]:
-    """Modules of this repository, by path."""
+    """The modules of this repository, by path."""
     paths = (path for folder in OWN for path in sorted((ROOT / folder).rglob("*.py")))
     texts = {f"own/{path.relative_to(ROOT).as_posix()}": path.read_text() for path in paths}
     return {name: text for name, text in texts.items() if text.count("\n") >= MIN_LINES}
@@ -200,7 +200,7 @@ def prompt_of(gap: Gap, target: Target) -> TextPrompt:
 def completed(
     engine: Engine, tokenizer: Tokenizer, prompts: Sequence[TextPrompt], logprobs: int | None = None
 ) -> Iterator[Delta]:
-    """Greedy completions up to the end of a line; a delta's `rid` is its prompt's number."""
+    """Complete greedily up to the end of a line; a delta's `rid` is its prompt's number."""
     sampling = Sampling(
         max_tokens=MAX_TOKENS,
         temperature=0.0,
@@ -217,22 +217,22 @@ def completed(
 
 
 class Asker:
-    """One engine, asked in any way."""
+    """One engine that completes lines in any way."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, context_tokens: int) -> None:
-        """context_tokens: of ways that have none of their own."""
+        """context_tokens: the context of ways that do not set their own."""
         self._engine: Engine = engine_of(folder, tokenizer)
         self._tokenizer = tokenizer
         self._context_tokens = context_tokens
         self._targets: dict[Way, Target] = {}
 
     def prompt(self, way: Way, line: Line) -> TextPrompt:
-        """What the gateway would send."""
+        """The prompt that the gateway would send."""
         gap = Gap(line.cursor.before, line.cursor.after, line.snippets if way.files else (), line.file)
         return prompt_of(gap, self._target(way))
 
     def complete(self, prompts: Sequence[TextPrompt]) -> list[str]:
-        """Greedily, up to the end of a line."""
+        """Complete each prompt greedily, up to the end of a line."""
         texts = [""] * len(prompts)
         for delta in completed(self._engine, self._tokenizer, prompts):
             texts[int(delta.rid)] += delta.text
@@ -257,9 +257,9 @@ class Asker:
 
 
 def measure(asker: Asker, lines: Sequence[Line], ways: dict[str, Way]) -> list[Row]:
-    """The lines' results in every way."""
+    """Complete the lines in every way; returns their rows."""
     prompts = {name: [asker.prompt(way, line) for line in lines] for name, way in ways.items()}
-    texts = {name: [text.rstrip() for text in asker.complete(asked)] for name, asked in prompts.items()}
+    texts = {name: [text.rstrip() for text in asker.complete(of_way)] for name, of_way in prompts.items()}
     wanted = [line.cursor.rest.rstrip() for line in lines]
     return [
         Row(
@@ -275,8 +275,8 @@ def measure(asker: Asker, lines: Sequence[Line], ways: dict[str, Way]) -> list[R
 
 
 def kind_of(cursor: Cursor) -> str:
-    """What the cursor stands behind: `half-typed` in a word, `word` at its end, `space`, `mark`, or `start` of the
-    line's content."""
+    """The cursor's position: `half-typed` in a word, `word` at its end, after a `space` or a `mark`, or at the `start`
+    of the line's content."""
     before, after = cursor.before[-1:], cursor.rest[0]
     if not cursor.before[cursor.before.rfind("\n") + 1 :].strip():
         return "start"
@@ -290,14 +290,14 @@ def _is_word(character: str) -> bool:
 
 
 def read(path: Path | None) -> list[Row]:
-    """What an earlier run has left."""
+    """The rows that an earlier run has written; none without a file."""
     if path is None or not path.exists():
         return []
     return [msgspec.json.decode(line, type=Row) for line in path.read_bytes().splitlines()]
 
 
 def compare(rows: Sequence[Row]) -> dict[str, object]:
-    """All figures."""
+    """Compute all figures of the last line of JSON."""
     kinds: dict[str, Callable[[Row], bool]] = {
         "all": lambda row: True,
         **{kind: lambda row, kind=kind: row.kind == kind for kind in ("half-typed", "word", "space", "mark", "start")},  # type: ignore[misc]
@@ -364,19 +364,19 @@ def _told(found: Difference) -> dict[str, float]:
 
 
 def _scores(rows: Sequence[Row], way: str) -> dict[str, float]:
-    asked = [row for row in rows if way in row.exact]
-    if not asked:
+    measured = [row for row in rows if way in row.exact]
+    if not measured:
         return {}
     return {
-        "lines": len(asked),
-        "exact": round(sum(row.exact[way] for row in asked) / len(asked), 4),
-        "similarity": round(sum(row.similarity[way] for row in asked) / len(asked), 4),
-        "prompt_tokens": round(sum(row.tokens[way] for row in asked) / len(asked), 1),
+        "lines": len(measured),
+        "exact": round(sum(row.exact[way] for row in measured) / len(measured), 4),
+        "similarity": round(sum(row.similarity[way] for row in measured) / len(measured), 4),
+        "prompt_tokens": round(sum(row.tokens[way] for row in measured) / len(measured), 1),
     }
 
 
 def table(figures: dict[str, object]) -> str:
-    """The figures as Markdown."""
+    """The figures as Markdown tables."""
     scores, differences = figures["scores"], figures["differences"]
     assert isinstance(scores, dict) and isinstance(differences, dict)  # noqa: PT018
     lines = ["| lines | " + " | ".join((*WAYS, *LONG_WAYS)) + " |", "|---" * (len(WAYS) + len(LONG_WAYS) + 1) + "|"]

@@ -37,18 +37,19 @@ from tools.quantization.defects import seeded
 PARTS = ("simulated", "equal", "broken")
 GOAL = 0.95
 CHANCE = 0.001
-"""Of a sound gate being told beyond a bound."""
+"""The probability that a sound gate is reported beyond a bound."""
 EQUAL = ("lists", "repeat", "translation", "instructions", "greetings", "arithmetic")
-"""The quickest to answer of those whose verdicts flip."""
+"""Of the slices whose verdicts flip, those that a model answers most quickly."""
 BROKEN = (*EQUAL, "facts", "multi-turn", "refusals", "benign", "json", "retrieval-100")
 RULE = SliceRule(margin=0.05, first_look=100, budget=200)
-"""Of the broken runs."""
+"""The rule of the broken runs."""
 EQUAL_RULE = SliceRule(margin=0.08, first_look=60, budget=120)
-"""Of the equal runs: as many items as fifty of them can be asked in quarter of an hour of a core."""
+"""The rule of the equal runs, with few enough items for fifty runs in a quarter of an hour on one core."""
 
 
 def most(runs: int, alpha: float) -> int:
-    """Failures among so many runs that a gate which fails with a probability of alpha exceeds by `CHANCE` only."""
+    """The number of failures that a gate with a failure probability of alpha exceeds, in `runs` runs, with a
+    probability of at most `CHANCE`."""
     count = 0
     while count < runs and beta_cdf(alpha, count + 1, runs - count) > CHANCE:
         count += 1
@@ -56,7 +57,7 @@ def most(runs: int, alpha: float) -> int:
 
 
 def simulate(runs: int, quick: bool) -> list[str]:
-    """The table of rates; returns what is beyond a bound."""
+    """Simulate and print the table of rates; returns the shares beyond their bounds."""
     print(f"simulated, {runs} runs a line: equal ones failed, and worse by the margin passed")
     print(
         f"{'looks':>9} {'templates':>20} {'flips':>6} |{'failed: gate':>13} {'repeated':>9} {'unpaired':>9} |"
@@ -76,14 +77,14 @@ def simulate(runs: int, quick: bool) -> list[str]:
             flush=True,
         )
         bound = most(runs, rule.alpha) / runs
-        for share, said in ((failed["gate"], "equal failed"), (passed["gate"], "worse by the margin passed")):
-            if share > bound and (clusters is not BEYOND or said == "equal failed"):
-                missed.append(f"{said} in {share:.1%}, over {bound:.1%}: {looked}, {clusters}, {flips:.1%} flips")
+        for share, error in ((failed["gate"], "equal failed"), (passed["gate"], "worse by the margin passed")):
+            if share > bound and (clusters is not BEYOND or error == "equal failed"):
+                missed.append(f"{error} in {share:.1%}, over {bound:.1%}: {looked}, {clusters}, {flips:.1%} flips")
     return missed
 
 
 def picture(path: Path, runs: int) -> None:
-    """Power against items, margin 2 points."""
+    """Draw power against items, for a margin of 2 points."""
     alone, together = STRUCTURES[0], STRUCTURES[2]
     curves = {f"{flips:.1%} flip": power_curve(flips, alone, MARKED, runs) for flips in (0.0, 0.01, 0.03, 0.1)}
     curves["1.0%, 30 templates"] = power_curve(0.01, together, MARKED, runs)
@@ -91,7 +92,7 @@ def picture(path: Path, runs: int) -> None:
 
 
 def run_equal(count: int) -> list[GateVerdict]:
-    """The model beside itself."""
+    """Compare the model with itself `count` times."""
     verdicts = []
     began = time.monotonic()
     for verdict in equal_runs(range(count), dict.fromkeys(EQUAL, EQUAL_RULE)):
@@ -107,7 +108,7 @@ def run_equal(count: int) -> list[GateVerdict]:
 
 
 def run_broken(repeats: int) -> list[GateVerdict]:
-    """The model beside itself broken, and the table of what each slice saw."""
+    """Compare the model with itself broken, and print the table of each slice's verdicts."""
     found: dict[str, list[GateVerdict]] = defaultdict(list)
     for defect, verdict in broken_runs(seeded(), repeats, dict.fromkeys(BROKEN, RULE)):
         found[defect.name].append(verdict)
@@ -117,8 +118,8 @@ def run_broken(repeats: int) -> list[GateVerdict]:
     print(" " * 28 + "".join(f"{name:>{wide}}" for name in sorted(BROKEN)) + f"{'caught':>8}")
     for name, verdicts in found.items():
         cells = []
-        for place in range(len(BROKEN)):
-            seen = [verdict.slices[place] for verdict in verdicts]
+        for index in range(len(BROKEN)):
+            seen = [verdict.slices[index] for verdict in verdicts]
             failed = sum(one.decision is Decision.FAIL for one in seen)
             mean = 100 * sum(one.difference for one in seen) / len(seen)
             cells.append(f"{failed} ({mean:+.0f})".rjust(wide))
@@ -128,7 +129,7 @@ def run_broken(repeats: int) -> list[GateVerdict]:
 
 
 def share(verdicts: list[GateVerdict], decision: Decision) -> float | None:
-    """Of the verdicts, those that decided so; None of none."""
+    """The share of the verdicts with this decision; None if there are no verdicts."""
     if not verdicts:
         return None
     return round(sum(verdict.decision is decision for verdict in verdicts) / len(verdicts), 4)

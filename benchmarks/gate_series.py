@@ -34,7 +34,7 @@ ARGUMENTS = {
     "burnt": (),
 }
 HANDED_ON = frozenset({"ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "WORKERS"})
-"""Variables by which a make that runs this one would decide."""
+"""Variables by which an outer make would change the inner one; the run is started without them."""
 BURNERS = 2
 GOAL_S = 600.0
 SUMMARY = re.compile(r"\d+ (?:passed|failed|error).* in [\d.]+s")
@@ -69,7 +69,7 @@ def run(kind: str, log: Path) -> Run:
 
 @contextlib.contextmanager
 def burning(processes: int) -> Iterator[None]:
-    """Processes that use a core each, for the block."""
+    """Run processes that use a core each, for the block."""
     burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -80,7 +80,7 @@ def burning(processes: int) -> Iterator[None]:
 
 
 def main(times: dict[str, int], logs: Path) -> list[str]:
-    """Run and print; returns what was missed."""
+    """Run and print; returns the bounds that were missed."""
     turns = itertools.zip_longest(*([kind] * number for kind, number in times.items()))
     order = [kind for turn in turns for kind in turn if kind is not None]
     runs: list[Run] = []

@@ -49,23 +49,23 @@ class Side:
         self.token_us: list[float] = []
 
     def cpu_us(self) -> float:
-        """Of the gateway so far, all threads."""
+        """The CPU time of the gateway so far, of all threads."""
         tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e3
 
     def thread_us(self, thread: int) -> float:
-        """CPU of one of its threads so far."""
+        """The CPU time of one of its threads so far."""
         return int(Path(f"/proc/{self.pid}/task/{thread}/schedstat").read_text().split()[0]) / 1e3
 
     async def ask(self, requests: int) -> None:
-        """One-token streams, eight at a time."""
+        """Measure one-token streams, eight at a time."""
         await self.engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=TOKENS)
         before = self.cpu_us()
         await closed_loop(self.client, requests, 8)
         self.request_us.append((self.cpu_us() - before) / requests)
 
     async def stream(self, streams: int) -> None:
-        """So many streams at once."""
+        """Measure `streams` paced streams at once."""
         await self.engine.control(ttft_s=0.02, inter_token_s=SPACING_S, tokens=TOKENS)
         before = self.cpu_us()
         await paced(self.client, streams, 1)
@@ -73,13 +73,14 @@ class Side:
 
 
 def python_of(checkout: Path) -> Path:
-    """That runs a working tree."""
+    """The interpreter that runs a working tree."""
     return Path(sys.executable) if checkout == HERE else checkout / ".venv" / "bin" / "python"
 
 
 @contextlib.asynccontextmanager
 async def side(checkout: Path, settings: Mapping[str, str] = MappingProxyType({})) -> AsyncIterator[Side]:
-    """A deployment of that tree in front of a fake engine, and a key with limits. settings: its own, as environment."""
+    """Run a deployment of that tree in front of a fake engine, with a key with limits. settings: environment variables
+    of this side only."""
     python = str(python_of(checkout))
     async with contextlib.AsyncExitStack() as stack:
         engine = await stack.enter_async_context(fake_engine(token=TOKEN))
@@ -101,17 +102,17 @@ async def side(checkout: Path, settings: Mapping[str, str] = MappingProxyType({}
                 raise RuntimeError(f"{checkout}: slipstream {' '.join(arguments)}: {text}")
             return text
 
-        port, said = free_port(), ""
+        port, log = free_port(), ""
         up = await command("up", "--port", str(port), **fake_fleet(engine.url), **settings)
         assert up.stdout is not None
         client: Client | None = None
         try:
             async with asyncio.timeout(START_S):
-                while "Slipstream is up" not in said:
+                while "Slipstream is up" not in log:
                     line = (await up.stdout.readline()).decode()
                     if not line:
-                        raise RuntimeError(f"{checkout}: slipstream up ended: {said}")
-                    said += line
+                        raise RuntimeError(f"{checkout}: slipstream up ended: {log}")
+                    log += line
             key = key_in(await output("keys", "create", *AMPLE_LIMITS))
             processes = msgspec.json.decode(await output("status", "--json"))["processes"]
             pid = next(int(each["pid"]) for each in processes if each["name"] == "gateway-1")

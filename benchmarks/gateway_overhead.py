@@ -41,10 +41,10 @@ TOKEN = "benchmark"
 TOKENIZER = Path(__file__).parents[1] / "models" / "slipstream-chat"
 CONTEXT_TOKENS = 16_384
 PROMPTS = 32
-"""Of each length, used in turn: no two neighbours begin alike."""
+"""The number of prompts of each length, used in turn: no two successive ones begin alike."""
 FEWEST_REQUESTS = 200
 ENDS = (b'"finish_reason":"', b"data: [DONE]")
-"""What a whole stream ends with; after an error there is no reason, after a cut neither."""
+"""The end of a complete stream; a failed one has no finish reason, a cut one has neither."""
 END_BYTES = 1_024
 
 
@@ -59,8 +59,8 @@ class Client:
         self.use(prompts)
 
     def use(self, prompts: Sequence[str], *, fresh: bool = False, grows: bool = False) -> None:
-        """Ask these in turn from now on. fresh: each one only once, by a number before it. grows: each one as the
-        first message of a conversation with a new last one."""
+        """Send these prompts in turn from now on. fresh: each begins with a number of its own, so none repeats. grows:
+        each is the first message of a conversation whose last message is new."""
         self._prompts = itertools.cycle(prompts)
         self._fresh, self._grows = fresh, grows
 
@@ -73,8 +73,8 @@ class Client:
         return messages
 
     async def stream(self, max_tokens: int) -> float:
-        """One streamed chat; returns the time to its first generated text in seconds. Raises RuntimeError for an answer
-        that is no whole stream."""
+        """Send one streamed chat; returns the time to its first generated text in seconds. Raises RuntimeError if the
+        answer is no complete stream."""
         body = {
             "model": self._model,
             "messages": self._messages(),
@@ -103,7 +103,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def bare_relay(engine_port: int) -> AsyncIterator[tuple[int, str]]:
-    """Process id and URL of a relay that only copies bytes."""
+    """Run a relay that only copies bytes; yields its process id and URL."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.bare_relay", str(engine_port), stdout=asyncio.subprocess.PIPE
     )
@@ -117,12 +117,12 @@ async def bare_relay(engine_port: int) -> AsyncIterator[tuple[int, str]]:
 
 
 def cpu_us(pid: int) -> float:
-    """CPU of a process so far, in microseconds."""
+    """The CPU time of a process so far, in microseconds."""
     return cpu_s(pid) * 1e6
 
 
 async def paced(client: Client, streams: int, rounds: int) -> list[float]:
-    """`streams` streams at a time, begun at different moments; first-token times of all of them."""
+    """Run `streams` streams at a time, started at different moments; returns the first-token times of all."""
     random.seed(1)
 
     async def one() -> list[float]:
@@ -133,19 +133,19 @@ async def paced(client: Client, streams: int, rounds: int) -> list[float]:
 
 
 def prompts_of(tokenizer: Tokenizer, tokens: int) -> list[str]:
-    """Common words in no order, so many that each prompt has at least so many tokens, and hardly more."""
+    """Prompts of common words in random order, each with at least `tokens` tokens and hardly more."""
     source = random.Random(tokens)
-    made = []
+    prompts = []
     for number in range(PROMPTS):
         words = [str(number)]
         while (missing := tokens - tokenizer.count(" ".join(words))) > 0:
             words += source.choices(COMMON, k=max(1, missing // 4))
-        made.append(" ".join(words))
-    return made
+        prompts.append(" ".join(words))
+    return prompts
 
 
 async def closed_loop(client: Client, requests: int, workers: int, tokens: int = 1) -> None:
-    """Streams of so many tokens, `workers` at a time."""
+    """Run streams of `tokens` tokens each, `workers` at a time."""
 
     async def one() -> None:
         for _ in range(requests // workers):
@@ -155,7 +155,7 @@ async def closed_loop(client: Client, requests: int, workers: int, tokens: int =
 
 
 async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: argparse.Namespace) -> dict[str, object]:
-    """All figures."""
+    """Measure and print all figures; returns the JSON object."""
     key = await platform.make_key(*AMPLE_LIMITS)
     lengths = sorted(int(tokens) for tokens in arguments.prompt_tokens.split(","))
     tokenizer = Tokenizer.load(TOKENIZER)
@@ -167,16 +167,16 @@ async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: ar
     await engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=TOKENS)
     await closed_loop(through, 400, 8)
     by_length: dict[str, dict[str, float]] = {}
-    for tokens, asked in prompts.items():
+    for tokens, of_length in prompts.items():
         requests = max(int(arguments.requests / (1 + tokens / 500)), FEWEST_REQUESTS)
-        through.use(asked, fresh=True)
+        through.use(of_length, fresh=True)
         before, before_router = cpu_us(gateway), cpu_us(router)
         await closed_loop(through, requests, 8)
         spent = {
             "gateway": (cpu_us(gateway) - before) / requests,
             "router": (cpu_us(router) - before_router) / requests,
         }
-        through.use(asked, grows=True)
+        through.use(of_length, grows=True)
         await closed_loop(through, 2 * PROMPTS, 8)
         before = cpu_us(gateway)
         await closed_loop(through, requests, 8)
@@ -232,7 +232,7 @@ async def measure(engine: FakeEngineProcess, platform: Deployment, arguments: ar
 
 
 async def phases_ms(platform: Deployment) -> dict[str, float]:
-    """Median of every phase of the paced requests up to the first token, as the gateway measured it."""
+    """The median of every phase of the paced requests up to the first token, from the gateway's traces."""
     async with platform.database() as connection:
         rows = await connection.fetch(
             """SELECT key, percentile_cont(0.5) WITHIN GROUP (ORDER BY value::float8) AS median

@@ -53,12 +53,12 @@ STAGES = {
     "observe": ("gateway/serving/", "gateway/observability/", "gateway/", "storage/", "prometheus_client/"),
     "rest": ("",),
 }
-"""The first that fits a file's path."""
+"""By stage, beginnings of file paths; the first stage that fits a file counts."""
 MESSAGES = [{"role": "user", "content": "Write one line. " * 40}]
 
 
 class Samples:
-    """CPU samples of this thread while `running`."""
+    """Counts CPU samples by stage and by function."""
 
     def __init__(self) -> None:
         self.stages: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class Samples:
 
 
 def _named(path: str) -> str | None:
-    """The file's path from the repository, or from the folder of packages for those that are a stage's; else None."""
+    """The file's path from the repository, or from the folder of packages for a package of a stage; else None."""
     if path.startswith(HERE) and "/.venv/" not in path:
         return path.removeprefix(HERE)
     for package in ("uvicorn", "prometheus_client"):
@@ -96,27 +96,27 @@ def _stage(name: str) -> str:
     return next(stage for stage, begins in STAGES.items() if name.startswith(begins))
 
 
-async def sampled(loop: MemoryLoop, gateway: MemoryGateway, asked: bytes, seconds: float) -> tuple[Samples, float]:
-    """Samples of this request, again and again, and µs of CPU for each, peers included."""
+async def sampled(loop: MemoryLoop, gateway: MemoryGateway, request: bytes, seconds: float) -> tuple[Samples, float]:
+    """Send a request repeatedly; returns the samples, and the µs of CPU for each request, peers included."""
     samples = Samples()
     for _ in range(50):
-        gateway.client.ask(asked)
+        gateway.client.ask(request)
         await loop.idle()
     signal.signal(signal.SIGPROF, samples.take)
     signal.setitimer(signal.ITIMER_PROF, PERIOD_S, PERIOD_S)
     began_s, done = time.thread_time(), 0
     while time.thread_time() - began_s < seconds:
-        gateway.client.ask(asked)
+        gateway.client.ask(request)
         await loop.idle()
         done += 1
     signal.setitimer(signal.ITIMER_PROF, 0)
     return samples, (time.thread_time() - began_s) / done * 1e6
 
 
-async def calls(loop: MemoryLoop, gateway: MemoryGateway, asked: bytes, meter: Meter) -> Counter[str]:
-    """Python calls of one such request by stage."""
+async def calls(loop: MemoryLoop, gateway: MemoryGateway, request: bytes, meter: Meter) -> Counter[str]:
+    """Count the Python calls of one request, by stage."""
     meter.start()
-    gateway.client.ask(asked)
+    gateway.client.ask(request)
     await loop.idle()
     counted: Counter[str] = Counter()
     for function, count in meter.stop().functions.items():
@@ -125,7 +125,7 @@ async def calls(loop: MemoryLoop, gateway: MemoryGateway, asked: bytes, meter: M
 
 
 async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Print each work's table."""
+    """Measure each kind of work and print its table; returns the JSON object."""
     figures: dict[str, Any] = {}
     async with memory_gateway(loop) as gateway:
         for work, stream, tokens, together in (
@@ -134,9 +134,9 @@ async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace)
             ("paced", True, 64, False),
         ):
             gateway.engine.tokens, gateway.engine.together = tokens, together
-            asked = gateway.request(CHAT_PATH, model="mock", messages=MESSAGES, stream=stream, max_tokens=tokens)
-            samples, cpu_us = await sampled(loop, gateway, asked, arguments.seconds)
-            called = await calls(loop, gateway, asked, meter)
+            request = gateway.request(CHAT_PATH, model="mock", messages=MESSAGES, stream=stream, max_tokens=tokens)
+            samples, cpu_us = await sampled(loop, gateway, request, arguments.seconds)
+            called = await calls(loop, gateway, request, meter)
             total = samples.stages.total()
             ours_us = cpu_us * total / (total + samples.skipped)
             print(f"{work}: {ours_us:.0f} us of CPU a request, {called.total()} calls", file=sys.stderr)

@@ -32,9 +32,10 @@ from tests.fakes.process import FakeEngineProcess, fake_engine
 TOKEN = "held"
 STEP_MS = 0.1
 ADDED_MS = 10.0
-"""The most that `--check` lets the 99th percentile grow."""
+"""The limit of `--check` on the growth of the 99th percentile."""
 GROWTH = 1.1
-"""The most that `--check` lets memory grow, as a factor, from a quarter of the time to its end, besides kept text."""
+"""The limit of `--check` on the growth of memory from a quarter of the time to its end, as a factor, without kept
+text."""
 
 
 class Stream(asyncio.Protocol):
@@ -71,7 +72,7 @@ class Stream(asyncio.Protocol):
 
     @property
     def accepted(self) -> bool:
-        """The response's status is 200."""
+        """Whether the response's status is 200."""
         return b" 200 " in self.head.partition(b"\r\n")[0]
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -83,7 +84,7 @@ class Stream(asyncio.Protocol):
 
 
 class Held(msgspec.Struct):
-    """What a number of streams met."""
+    """The figures of a number of streams held at once."""
 
     cut: int
     tokens: int
@@ -93,7 +94,7 @@ class Held(msgspec.Struct):
 
 
 async def hold(port: int, key: str, streams: int, tokens: int) -> Held:
-    """All at once, begun at different moments of one second. Raises RuntimeError if one is refused."""
+    """Hold all streams at once, started at different moments of one second. Raises RuntimeError if one is refused."""
     body = msgspec.json.encode(
         {"model": "fake", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": tokens, "stream": True}
     )
@@ -123,7 +124,7 @@ async def hold(port: int, key: str, streams: int, tokens: int) -> Held:
 
 
 def quantile_ms(gaps: Counter[int], share: float) -> float:
-    """The gap that this share of them does not exceed, rounded down to a step."""
+    """The gap that this share of the gaps does not exceed, rounded down to a step."""
     left = share * gaps.total()
     for step in sorted(gaps):
         left -= gaps[step]
@@ -133,7 +134,7 @@ def quantile_ms(gaps: Counter[int], share: float) -> float:
 
 
 async def watched_mib(pid: int, every_s: float, into: list[float]) -> None:
-    """Note the process's resident memory until cancelled, and show it."""
+    """Append the process's resident memory to `into` and print it, until cancelled."""
     process = psutil.Process(pid)
     while True:
         into.append(process.memory_info().rss / 2**20)
@@ -144,7 +145,7 @@ async def watched_mib(pid: int, every_s: float, into: list[float]) -> None:
 async def measure(
     engine: FakeEngineProcess, platform: Deployment, options: argparse.Namespace
 ) -> dict[str, float | int]:
-    """Both ways."""
+    """Hold the streams at the engine and then through the gateway; returns the JSON object."""
     spacing_s = options.spacing_ms / 1e3
     key = await platform.make_key(*AMPLE_LIMITS)
     gateway = await platform.pid("gateway-1")

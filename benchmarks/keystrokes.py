@@ -61,28 +61,28 @@ OURS = "slipstream"
 MAX_AGAIN_P50, MAX_AGAIN_P99 = 16, 300
 MIN_COLD_TO_WARM = 20
 MAX_CANCEL_MS = 20.0
-"""Or a step."""
+"""The limit, unless a step takes longer."""
 WITHOUT = "without "
 
 
 class Site(Protocol):
-    """What is asked."""
+    """The servers of a replay."""
 
     def endpoint(self, user: int) -> Endpoint:
-        """Where a user's requests go."""
+        """The endpoint that a user's requests go to."""
         ...
 
     def watched(self) -> AbstractAsyncContextManager[Watch]:
-        """What its engines do meanwhile, at the end."""
+        """Measure the engines' load during the block; the watch has it afterwards."""
         ...
 
     async def rows(self, asked: list[Asked]) -> dict[str, Row]:
-        """What is known of requests that have ended, by the editors' ids."""
+        """The rows of requests that have ended, by the editors' ids."""
         ...
 
 
 async def replay(site: Site, users: int, files: int, keys: int, seed: int, arrive_s: float) -> Figures:
-    """Every user types in files of their own, beginning at different moments of the first `arrive_s` seconds."""
+    """Replay: every user types in files of their own, starting at a random moment of the first `arrive_s` seconds."""
     edits = load()
     random.Random(seed).shuffle(edits)
     if files > len(edits):
@@ -106,7 +106,7 @@ async def replay(site: Site, users: int, files: int, keys: int, seed: int, arriv
 
 @contextlib.asynccontextmanager
 async def site_of(name: str, users: int, arguments: argparse.Namespace) -> AsyncIterator[Site]:
-    """name: a lever of ours that is off, SGLang, or anything else: ours."""
+    """Run the servers of a replay. name: `without` a lever, `sglang`, or anything else for the whole deployment."""
     if name == "sglang":
         async with sglang(*arguments.sglang) as servers:
             yield servers
@@ -118,26 +118,26 @@ async def site_of(name: str, users: int, arguments: argparse.Namespace) -> Async
 
 
 def missed(found: Figures) -> list[str]:
-    """What of the goals was not reached."""
-    told = []
+    """The goals that the replay missed."""
+    misses = []
     again_p50, again_p99 = found.prefilled_again_p50, found.prefilled_again_p99
     if again_p50 is None or again_p50 > MAX_AGAIN_P50:
-        told.append(f"prefilled again p50 {again_p50} tokens, more than {MAX_AGAIN_P50}")
+        misses.append(f"prefilled again p50 {again_p50} tokens, more than {MAX_AGAIN_P50}")
     if again_p99 is None or again_p99 > MAX_AGAIN_P99:
-        told.append(f"prefilled again p99 {again_p99} tokens, more than {MAX_AGAIN_P99}")
+        misses.append(f"prefilled again p99 {again_p99} tokens, more than {MAX_AGAIN_P99}")
     warm_ms, cold_ms = found.warm_ttft_p50_ms, found.cold_ttft_p50_ms
     if warm_ms is None or cold_ms is None or cold_ms < MIN_COLD_TO_WARM * warm_ms:
-        told.append(f"warm TTFT p50 {warm_ms} ms, not {MIN_COLD_TO_WARM} times under cold, {cold_ms} ms")
+        misses.append(f"warm TTFT p50 {warm_ms} ms, not {MIN_COLD_TO_WARM} times under cold, {cold_ms} ms")
     if found.cancel_p99_ms is not None and found.cancel_p99_ms > max(MAX_CANCEL_MS, found.step_p99_ms or 0.0):
-        told.append(
+        misses.append(
             f"cancel to abort p99 {found.cancel_p99_ms} ms, more than {MAX_CANCEL_MS:.0f} ms and than a step,"
             f" {found.step_p99_ms} ms"
         )
-    return told
+    return misses
 
 
 def show(name: str, found: Figures) -> None:
-    """A replay in a few lines."""
+    """Print a replay's figures in a few lines."""
     print(
         f"{name}: {found.requests} requests, {found.failed} failed, {found.superseded_share:.0%} superseded, "
         f"{found.reused_share:.0%} answered from another's text\n"
@@ -175,7 +175,7 @@ def main() -> None:
 
 
 async def compare(arguments: argparse.Namespace) -> None:
-    """One replay after the other, each on a deployment of its own."""
+    """Run one replay after another, each on a deployment of its own."""
     first, *others = arguments.users
     names = [OURS, *(WITHOUT + lever for lever in arguments.without), *(["sglang"] if arguments.sglang else [])]
     replays = dict.fromkeys(names, first) | {f"{users} users": users for users in others}

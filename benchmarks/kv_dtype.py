@@ -41,7 +41,7 @@ FORMATS = ("fp8", "int8")
 
 
 class Question(NamedTuple):
-    """One item, and how right a text is."""
+    """One item, and the function that scores an answer to it."""
 
     slice: str
     cluster: str
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def held(engine: Engine) -> int:
-    """Tokens that its pages hold."""
+    """The number of tokens that its pages hold."""
     return engine.store.total_tokens
 
 
@@ -106,7 +106,7 @@ def of_lines(tokenizer: Tokenizer, lines: int) -> list[Question]:
 
 
 def compare(engines: dict[str, Engine], questions: Sequence[Question]) -> dict[str, dict[str, Any]]:
-    """By slice: the share that auto answers right, and what each format adds to it, with its bounds."""
+    """By slice, the share that auto answers right, and the difference of each format with its bounds."""
     scores = {name: _scores(engines[name], questions) for name in (BASELINE, *FORMATS)}
     figures: dict[str, dict[str, Any]] = {}
     for name in FORMATS:
@@ -175,8 +175,8 @@ def _engine(model: str, name: str, tokenizer: Tokenizer) -> Engine:
     return build_engine(config, CONTEXT_TOKENS, tokenizer)
 
 
-def _exact(rest: str, said: str) -> float:
-    return float(said.rstrip() == rest.rstrip())
+def _exact(rest: str, text: str) -> float:
+    return float(text.rstrip() == rest.rstrip())
 
 
 def _difference(verdict: SliceVerdict) -> dict[str, float]:

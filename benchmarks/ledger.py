@@ -44,7 +44,7 @@ ROUNDS = 3
 
 
 class Cost(msgspec.Struct):
-    """cpu_us: for one; per_s: how many in a second of wall time."""
+    """cpu_us: CPU time of one operation. per_s: operations in a second of wall time."""
 
     cpu_us: float
     per_s: float

@@ -86,7 +86,7 @@ def main() -> None:
 
 
 class NothingSpent:
-    """An empty ledger."""
+    """A ledger without spending."""
 
     async def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -206,7 +206,7 @@ async def measure(url: str, server_pid: int, rounds: int, concurrency: int) -> d
 
 
 async def timed(act: Round, label: str, rounds: int, at_once: int, server_pid: int) -> tuple[float, ...]:
-    """CPU of a round here and in the server, in us, and rounds per second."""
+    """Run rounds; returns CPU time per round here and in the server, in us, and rounds per second."""
     names = iter([f"req_{label}{number:027x}" for number in range(rounds)])
 
     async def work() -> None:
@@ -216,7 +216,7 @@ async def timed(act: Round, label: str, rounds: int, at_once: int, server_pid: i
     server_s, own_s, wall_s = cpu_s(server_pid), time.process_time(), time.perf_counter()
     await asyncio.gather(*(work() for _ in range(at_once)))
     own_s, wall_s = time.process_time() - own_s, time.perf_counter() - wall_s
-    await asyncio.sleep(0.05)  # the last settles are still on their way
+    await asyncio.sleep(0.05)  # the server still handles the last settles
     server_s = cpu_s(server_pid) - server_s
     return own_s / rounds * 1e6, server_s / rounds * 1e6, rounds / wall_s
 

@@ -1,4 +1,4 @@
-"""An upstream that says nothing of itself, on a simulated clock: where its knee is, only it knows."""
+"""A model of an upstream on a simulated clock; callers cannot see its knee."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 NOISE = 0.15
-"""Standard deviation of the logarithm of what a prompt takes."""
+"""The standard deviation of the logarithm of a prompt's time."""
 
 
 def usual_prompt(source: random.Random) -> int:
@@ -40,31 +40,31 @@ def short_answer(source: random.Random) -> int:
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How an upstream behaves, and what it is sent.
+    """The behaviour of an upstream, and its load.
 
     All its streams decode at one pace: a token takes `token_s` + `token_s_per_stream` · running, and beyond the knee
-    as much longer as there are more of them.
+    that time grows in proportion to the number of streams.
     """
 
     name: str
     meaning: str
     knee: Callable[[float], int]
-    """By time in seconds."""
+    """The knee in concurrent requests, by time in seconds."""
     clients: int = 0
     requests_per_s: float = 0.0
     queues: bool = True
-    """Beyond the knee it lets requests wait; else all run, and each is slower."""
+    """Whether requests wait beyond the knee; if not, all run, and each is slower."""
     refuses: bool = False
-    """Beyond the knee it answers 429."""
+    """Whether it answers 429 beyond the knee."""
     thrash: float = 0.0
-    """Part of its work that is lost at twice the knee; at four times, the same part of the rest; and so on."""
+    """The part of its work that is lost at twice the knee; at four times, the same part of the rest; and so on."""
     start_s: float = 0.15
     prompt_tokens_per_s: float = 40_000.0
     one_prompt_at_a_time: bool = False
     token_s: float = 0.02
     token_s_per_stream: float = 0.0
     judged: bool = True
-    """Its ratios are in the last line."""
+    """Whether its ratios are in the last line."""
     prompt_tokens: Callable[[random.Random], int] = usual_prompt
     answer_tokens: Callable[[random.Random], int] = usual_answer
 
@@ -99,11 +99,11 @@ class Call(msgspec.Struct, eq=False):
     sent_at: float = 0.0
     first_token_at: float = 0.0
     in_flight: int = 0
-    """When it was sent, itself included."""
+    """The number of calls in flight when it was sent, itself included."""
 
 
 class ModelledUpstream:
-    """later: has a function called at a time. began, ended: told of a call's first and last token."""
+    """later: schedules a call of a function at a time. began, ended: called at a call's first and last token."""
 
     def __init__(
         self,
@@ -120,18 +120,19 @@ class ModelledUpstream:
         self._queue: deque[Call] = deque()
         self._prompts: deque[Call] = deque()
         self._decoding: list[tuple[float, int, Call]] = []
-        """Heap by the tokens that every stream will have been given since the beginning when it ends."""
-        self._given = 0.0
+        """Heap by the value of `_decoded` at which a call ends."""
+        self._decoded = 0.0
+        """Tokens that a stream which always ran would have got so far."""
         self._number = 0
         self._alarm = 0
 
     def advance(self, now: float) -> None:
-        """Bring its clock to now."""
-        self._given += (now - self._now) * self._pace()
+        """Advance its clock to `now`."""
+        self._decoded += (now - self._now) * self._pace()
         self._now = now
 
     def submit(self, call: Call) -> bool:
-        """Take a request; False: refused."""
+        """Take a request; returns False if it is refused."""
         full = self._running >= self._shape.knee(self._now)
         if full and self._shape.refuses:
             return False
@@ -162,7 +163,7 @@ class ModelledUpstream:
                 self._compute(self._prompts[0])
         call.first_token_at = self._now
         self._number += 1
-        heapq.heappush(self._decoding, (self._given + call.answer_tokens - 1, self._number, call))
+        heapq.heappush(self._decoding, (self._decoded + call.answer_tokens - 1, self._number, call))
         self._began(call)
         self._plan()
 
@@ -175,16 +176,16 @@ class ModelledUpstream:
         return 1 / token_s
 
     def _plan(self) -> None:
-        """Look again when the next stream ends at the pace of now; whatever changes the pace plans anew."""
+        """Schedule a check for when the next stream ends at the current pace; a change of pace schedules another."""
         if self._decoding:
             self._alarm += 1
-            number, left = self._alarm, max(self._decoding[0][0] - self._given, 0.0)
+            number, left = self._alarm, max(self._decoding[0][0] - self._decoded, 0.0)
             self._later(self._now + left / self._pace(), lambda: self._end_streams(number))
 
     def _end_streams(self, number: int) -> None:
         if number != self._alarm:
             return
-        while self._decoding and self._decoding[0][0] <= self._given + 1e-6:
+        while self._decoding and self._decoding[0][0] <= self._decoded + 1e-6:
             call = heapq.heappop(self._decoding)[2]
             self._running -= 1
             self._ended(call)

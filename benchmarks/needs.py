@@ -11,7 +11,7 @@ SYSTEM_FOLDERS = "/usr/sbin:/usr/local/sbin:/opt/homebrew/bin"
 
 
 def missing(what: str) -> NoReturn:
-    """Exit with code 2, like after a wrong option. what: the missing thing and how to get it."""
+    """Exit with code 2, as after a wrong option. what: the missing thing and how to get it."""
     print(f"missing: {what}", file=sys.stderr)
     sys.exit(2)
 

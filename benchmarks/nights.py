@@ -44,14 +44,14 @@ SOUND_NIGHTS, BROKEN_NIGHTS, SEASON = 8, 3, 50
 GOAL = 0.95
 RULE = NightRule()
 COUNTED = 20
-"""Times the alarms of a night, at which they are counted."""
+"""The factor on a night's alarms at which they are frequent enough to count."""
 FIRST = date(2026, 1, 1)
 Panel = Mapping[str, list[list[int]]]
-"""By slice, the items of each part."""
+"""The items of each part, by slice."""
 
 
 def panel(draw: random.Random, kept: Kept) -> Panel:
-    """Parts of items that no other part has."""
+    """Draw a panel: disjoint parts of each slice's items."""
     parts = {}
     for name in kept.asking.slices:
         order = list(range(kept.asking.items))
@@ -61,16 +61,15 @@ def panel(draw: random.Random, kept: Kept) -> Panel:
 
 
 def night(day: int, parts: Panel, answers: Scores, version: str) -> Night:
-    """Of a day, by these answers."""
+    """The night of a day, with these answers."""
     slices = {
-        name: SliceNight("1", {place: answers[name][place] for place in parts[name][day % PANEL_PARTS]})
-        for name in parts
+        name: SliceNight("1", {item: answers[name][item] for item in parts[name][day % PANEL_PARTS]}) for name in parts
     }
     return Night(night=FIRST + timedelta(days=day), version={"pool": version}, slices=slices)
 
 
 def reported(kept: Kept, defect: str, repeat: int, version: str) -> tuple[int | None, NightVerdict]:
-    """The night, from 1, that reports a defect, None of three; and the last verdict."""
+    """The number, from 1, of the night that reports a defect, None if none of three does; and the last verdict."""
     parts = panel(random.Random(f"{defect}/{repeat}"), kept)
     nights = [night(day, parts, kept.sound, "sound") for day in range(SOUND_NIGHTS)]
     for number in range(1, BROKEN_NIGHTS + 1):
@@ -82,7 +81,7 @@ def reported(kept: Kept, defect: str, repeat: int, version: str) -> tuple[int | 
 
 
 def broken(kept: Kept, repeats: int) -> float:
-    """The table of defects; returns the share that was reported."""
+    """Judge the defects and print their table; returns the share that was reported."""
     print(f"{'defect':24} {'version':>10} | night 1, 2, 3, never, of {repeats}; slices that failed")
     found = 0
     for defect in kept.broken:
@@ -93,28 +92,28 @@ def broken(kept: Kept, repeats: int) -> float:
                 number, verdict = reported(kept, defect, repeat, version)
                 numbers[number] += 1
                 failed.update(one.slice for one in verdict.failed)
-            told = ", ".join(f"{numbers[each]:3}" for each in (1, 2, 3, None))
-            seen = ", ".join(f"{name} {count}" for name, count in failed.most_common())
-            print(f"{defect:24} {named:>10} | {told}   {seen}", flush=True)
+            by_night = ", ".join(f"{numbers[each]:3}" for each in (1, 2, 3, None))
+            by_slice = ", ".join(f"{name} {count}" for name, count in failed.most_common())
+            print(f"{defect:24} {named:>10} | {by_night}   {by_slice}", flush=True)
             found += repeats - numbers[None]
     return found / (2 * repeats * len(kept.broken))
 
 
 def season(kept: Kept, repeat: int, rule: NightRule) -> Iterator[NightVerdict]:
-    """Verdicts on 50 equal nights after the panel's first round."""
+    """The verdicts on 50 equal nights after the panel's first round."""
     draw = random.Random(f"equal/{repeat}")
     parts = panel(draw, kept)
     nights: list[Night] = []
     looks_back = rule.history_nights + max(rule.windows)
     for day in range(PANEL_PARTS + SEASON):
-        answers = {name: [draw.choice(kept.drawn)[name][place] for place in range(kept.asking.items)] for name in parts}
+        answers = {name: [draw.choice(kept.drawn)[name][item] for item in range(kept.asking.items)] for name in parts}
         nights.append(night(day, parts, answers, "equal"))
         if day >= PANEL_PARTS:
             yield judge(nights[-looks_back:], rule)
 
 
 def equal(kept: Kept, seasons: int) -> tuple[int, float]:
-    """How many seasons raised an alarm, and the share of slices' verdicts that decided nothing."""
+    """The number of seasons that raised an alarm, and the share of the slices' verdicts that decided nothing."""
     alarmed, undecided, verdicts = 0, Counter[str](), 0
     for repeat in range(seasons):
         fails = 0
@@ -132,7 +131,7 @@ def equal(kept: Kept, seasons: int) -> tuple[int, float]:
 
 
 def counted(kept: Kept, seasons: int) -> tuple[int, int]:
-    """Alarms among nights that may raise more of them."""
+    """The number of alarms and of nights, with a rule that allows `COUNTED` times the alarms."""
     rule = msgspec.structs.replace(RULE, false_alarms=COUNTED * RULE.false_alarms)
     fails = sum(
         verdict.decision is Decision.FAIL for repeat in range(seasons) for verdict in season(kept, repeat, rule)
@@ -142,12 +141,12 @@ def counted(kept: Kept, seasons: int) -> tuple[int, int]:
 
 
 def greedy(kept: Kept) -> float:
-    """Share of slices' verdicts on equal nights, answered greedily, that decide nothing."""
+    """The share of the slices' verdicts on equal, greedy nights that do not pass."""
     parts = panel(random.Random("greedy"), kept)
     nights = [night(day, parts, kept.sound, "sound") for day in range(2 * PANEL_PARTS)]
     undecided = [one for one in judge(nights, RULE).slices if one.decision is not Decision.PASS]
-    said = "; ".join(f"{one.slice}: {one.reason}" for one in undecided)
-    print(f"equal and greedy: {len(undecided)} of {len(parts)} slices do not pass. {said}")
+    reasons = "; ".join(f"{one.slice}: {one.reason}" for one in undecided)
+    print(f"equal and greedy: {len(undecided)} of {len(parts)} slices do not pass. {reasons}")
     return len(undecided) / len(parts)
 
 
@@ -163,7 +162,7 @@ def main() -> None:
     repeats: int = arguments.repeats or (2 if arguments.quick else 20)
     seasons: int = arguments.seasons or (4 if arguments.quick else 100)
     asking = Asking(tuple(sorted(BROKEN)), PANEL_PARTS * ITEMS, 4)
-    kept = scores(asking, seeded(), arguments.keep, lambda said: print(said, flush=True))
+    kept = scores(asking, seeded(), arguments.keep, lambda line: print(line, flush=True))
     caught = broken(kept, repeats)
     alarmed, undecided = equal(kept, seasons)
     fails, nights = counted(kept, max(1, seasons // 5))

@@ -36,16 +36,16 @@ QUIET, CONTROL, HOSTILE = "alone", "beside refusals", "beside the corpus"
 
 
 class Felt(msgspec.Struct):
-    """What the other tenant's streams were like."""
+    """The times of the other tenant's streams."""
 
     ttft_s: list[float] = []
     gap_s: list[float] = []
-    """Between one token's event and the next."""
+    """The time between one token's event and the next."""
     failed: int = 0
 
 
 async def stream(session: aiohttp.ClientSession, url: str, key: str, felt: Felt) -> None:
-    """One streamed chat."""
+    """Send one streamed chat and add its times to `felt`."""
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "Write a short poem about the sea and the wind, please."}],
@@ -69,7 +69,7 @@ async def stream(session: aiohttp.ClientSession, url: str, key: str, felt: Felt)
 
 
 async def listen(url: str, key: str, streams: int, seconds: float, felt: Felt) -> None:
-    """Chat for so long, `streams` at a time."""
+    """Send chats for `seconds`, `streams` at a time."""
     until_s = time.perf_counter() + seconds
 
     async def one(session: aiohttp.ClientSession) -> None:
@@ -85,7 +85,7 @@ async def listen(url: str, key: str, streams: int, seconds: float, felt: Felt) -
 
 
 def bodies() -> Iterator[Hostile]:
-    """The corpus, somewhat shorter: 32 of them are on their way at a time."""
+    """The corpus, with smaller bodies, as 32 of them are in flight at a time."""
     yield from texts(MODEL, CODE_MODEL, MEGABYTE)
     yield from long(MODEL, CODE_MODEL, 2 * MEGABYTE)
     yield from crooked(MODEL, CODE_MODEL, 2 * MEGABYTE)
@@ -104,7 +104,7 @@ async def flood(url: str, key: str) -> None:
                     await response.read()
                     print(response.status, flush=True)
             except aiohttp.ClientError:
-                # a connection that was closed while its refused body was still being sent
+                # the server closed the connection while it still received the refused body
                 print(0, flush=True)
 
     timeout, connector = aiohttp.ClientTimeout(total=None), aiohttp.TCPConnector(limit=CONNECTIONS)
@@ -114,7 +114,7 @@ async def flood(url: str, key: str) -> None:
 
 @contextlib.asynccontextmanager
 async def flooding(url: str, key: str, statuses: dict[int, int]) -> AsyncIterator[None]:
-    """A process that floods, from its first answer on. statuses: is given how many answers had which."""
+    """Run a process that floods, from its first answer on. statuses: counts the answers by status."""
     process = await asyncio.create_subprocess_exec(
         "nice", "-n", "19", sys.executable, "-m", "benchmarks.noisy_neighbour", "--flood", url,
         stdout=asyncio.subprocess.PIPE, env={**os.environ, "FLOOD_KEY": key},
@@ -137,7 +137,7 @@ async def flooding(url: str, key: str, statuses: dict[int, int]) -> AsyncIterato
 
 
 async def measure(platform: Deployment, arguments: argparse.Namespace) -> dict[str, object]:
-    """All rounds."""
+    """Run all rounds and print their figures; returns the JSON object."""
     key = await platform.make_key(*AMPLE_LIMITS)
     noisy = await platform.make_key("--organization", "noisy", *AMPLE_LIMITS)
     keys = {CONTROL: noisy[:-1] + ("a" if noisy[-1] != "a" else "b"), HOSTILE: noisy}
@@ -170,7 +170,7 @@ async def measure(platform: Deployment, arguments: argparse.Namespace) -> dict[s
 
 
 def p99_of(values: list[float]) -> float:
-    """Of at least two values."""
+    """The 99th percentile of at least two values."""
     return statistics.quantiles(values, n=100)[98]
 
 

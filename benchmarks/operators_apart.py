@@ -47,14 +47,14 @@ HEAVY = (
     "/slo",
     "/audit?limit=100&action=nothing.has_it",
 )
-"""Reads that add up a month or search it. Two run at once, the most that one organization's pages ask for."""
+"""Reads that aggregate or search a month. Two run at once, as many as one organization's pages send."""
 LIVE = ("/fleet/live", "/requests?limit=50", "/slo", "/models", "/pools")
-"""Reads of an open page."""
+"""The reads of an open page."""
 POLL_S = 1.0
 
 
 async def stream(session: aiohttp.ClientSession, url: str, key: str, gaps_s: list[float]) -> None:
-    """One streamed chat; adds the time between one event and the next."""
+    """Send one streamed chat and add the times between its events to `gaps_s`."""
     body = {
         "model": "fake",
         "messages": [{"role": "user", "content": "Tell me."}],
@@ -76,7 +76,7 @@ async def stream(session: aiohttp.ClientSession, url: str, key: str, gaps_s: lis
 
 
 async def listen(url: str, key: str, streams: int, seconds: float, gaps_s: list[float]) -> None:
-    """Chat for so long, `streams` at a time."""
+    """Send chats for `seconds`, `streams` at a time."""
     until_s = time.perf_counter() + seconds
 
     async def one(session: aiohttp.ClientSession) -> None:
@@ -88,7 +88,7 @@ async def listen(url: str, key: str, streams: int, seconds: float, gaps_s: list[
 
 
 async def operate(url: str, secret: str, pages: int) -> None:
-    """Ask until killed. Prints a line for every answer: its status and kind."""
+    """Send an operator's reads until killed. Prints a line for every answer: its status and kind."""
     to = datetime.now(UTC)
     moments = {"month": to - timedelta(days=29), "day": to - timedelta(days=1), "to": to}
     period = {name: at.strftime("%Y-%m-%dT%H:00:00Z") for name, at in moments.items()}
@@ -118,7 +118,7 @@ async def operate(url: str, secret: str, pages: int) -> None:
 
 @contextlib.asynccontextmanager
 async def operating(url: str, secret: str, pages: int, answered: Counter[str]) -> AsyncIterator[None]:
-    """A process that asks, from its first answer on. answered: counts `status kind`."""
+    """Run a process that operates, from its first answer on. answered: counts the answers by `status kind`."""
     process = await asyncio.create_subprocess_exec(
         "nice", "-n", "19", sys.executable, "-m", "benchmarks.operators_apart", "--operate", url, "--pages", str(pages),
         stdout=asyncio.subprocess.PIPE, env={**os.environ, "OPERATOR_KEY": secret},
@@ -141,7 +141,7 @@ async def operating(url: str, secret: str, pages: int, answered: Counter[str]) -
 
 
 async def measure(platform: Deployment, apart: str, secret: str, options: argparse.Namespace) -> dict[str, object]:
-    """All rounds."""
+    """Run all rounds and print their figures; returns the JSON object."""
     key = await platform.make_key(*AMPLE_LIMITS)
     at = {MOUNTED: platform.url, APART: apart}
     gaps_s: dict[str, list[float]] = {state: [] for state in (NONE, MOUNTED, APART)}

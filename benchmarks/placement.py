@@ -65,16 +65,16 @@ MEASURES: dict[str, Callable[[Row], float]] = {
     "output tokens": lambda row: row.mean("kept_output_tokens"),
     "requests of every length class": lambda row: min(row.kept_by_length),
 }
-"""Of what nine in ten are to be served as promised."""
+"""By what is counted, the share of it that is served as promised."""
 SHARES = (0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.2)
-"""Of the prefill capacity, when no loads are given."""
+"""The default loads, as shares of the prefill capacity."""
 REPLICAS_PER_COPY = 8
 MODERATE = 0.6
-"""Of the knee: where the hit rate is held against the bound's."""
+"""The share of the knee's load at which the hit rate is compared with the bound."""
 KNEE = 0.9
-"""Up to our knee so much of what is offered is served as promised."""
+"""The share of the offered load that is served as promised up to our knee."""
 FURTHER = 1.3
-"""Times the load of the best of the others, up to which nine in ten requests are to be served as promised (ADR 12)."""
+"""The least ratio of our `capacity` in requests to that of the best of the others (ADR 12)."""
 BOUND = "bound"
 
 
@@ -89,9 +89,9 @@ def main() -> None:
     print(
         f"{arguments.trace.name}: {len(trace):,} requests; {config.replicas} × {config.node}; {arguments.seeds} seeds"
     )
-    given = (arguments.trace, arguments.requests)
-    rows = measured(config, policies, loads, arguments.seeds, arguments.jobs, given)
-    bounds = {load: bound(workload(given, config.replicas, load, 0), config) for load in loads}
+    part = (arguments.trace, arguments.requests)
+    rows = measured(config, policies, loads, arguments.seeds, arguments.jobs, part)
+    bounds = {load: bound(workload(part, config.replicas, load, 0), config) for load in loads}
     print(table(rows, wide=True))
     for load in loads:
         boundless, pooled = bounds[load]
@@ -120,7 +120,7 @@ def parsed() -> argparse.Namespace:
 
 
 def default_loads(trace: Sequence[Arrival], config: SimulatorConfig) -> list[float]:
-    """Shares of the rate at which prefilling what no cache could hold would keep a nominal replica busy."""
+    """`SHARES` of the rate at which a nominal replica would be busy with the prompt tokens that no cache can save."""
     roofline = Roofline(node(config.node))
     seen: set[bytes] = set()
     busy_s = 0.0
@@ -133,14 +133,14 @@ def default_loads(trace: Sequence[Arrival], config: SimulatorConfig) -> list[flo
 
 
 @functools.cache
-def workload(given: tuple[Path, int], replicas: int, load: float, seed: int) -> list[Arrival]:
-    """In each process once per load and seed."""
-    path, first = given
+def workload(part: tuple[Path, int], replicas: int, load: float, seed: int) -> list[Arrival]:
+    """The arrivals at a load, computed once per process, load and seed. part: a trace, and how many of its requests."""
+    path, first = part
     return at_rate(read_trace(path)[:first], load, replicas, max(1, replicas // REPLICAS_PER_COPY), seed)
 
 
-def one(given: tuple[Path, int], config: SimulatorConfig, policy: str, load: float) -> Summary:
-    return run_once(config, policy, workload(given, config.replicas, load, config.seed))
+def one(part: tuple[Path, int], config: SimulatorConfig, policy: str, load: float) -> Summary:
+    return run_once(config, policy, workload(part, config.replicas, load, config.seed))
 
 
 def measured(
@@ -149,19 +149,19 @@ def measured(
     loads: Sequence[float],
     seeds: int,
     jobs: int,
-    given: tuple[Path, int],
+    part: tuple[Path, int],
 ) -> list[Row]:
     found: dict[tuple[str, float, int], Summary] = {}
     with ProcessPoolExecutor(jobs) as pool:
-        asked = {
-            pool.submit(one, given, msgspec.structs.replace(config, seed=seed), policy, load): (policy, load, seed)
+        running = {
+            pool.submit(one, part, msgspec.structs.replace(config, seed=seed), policy, load): (policy, load, seed)
             for load in loads
             for seed in range(seeds)
             for policy in policies
         }
-        for count, future in enumerate(as_completed(asked), 1):
-            found[asked[future]] = future.result()
-            print(f"\r  {count} of {len(asked)} runs", end="", file=sys.stderr, flush=True)
+        for count, future in enumerate(as_completed(running), 1):
+            found[running[future]] = future.result()
+            print(f"\r  {count} of {len(running)} runs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return [
         Row(policy, load, tuple(found[policy, load, seed] for seed in range(seeds)))
@@ -171,7 +171,7 @@ def measured(
 
 
 def bound(arrivals: Sequence[Arrival], config: SimulatorConfig) -> tuple[float, float]:
-    """Hit rates of a boundless cache, and of one as large as all replicas' together."""
+    """The hit rates of a boundless cache, and of one as large as those of all replicas together."""
     capacity = config.replicas * node(config.node).kv_capacity_tokens
     boundless, pooled = (
         clairvoyant_hit_rate(arrivals, tokens, TRACE_BLOCK_TOKENS, config.warm_up) for tokens in (0, capacity)
@@ -180,7 +180,7 @@ def bound(arrivals: Sequence[Arrival], config: SimulatorConfig) -> tuple[float, 
 
 
 def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> None:
-    """Ours against the best of the others: at the knee, at every load, and its hit rate against the bound's."""
+    """Print ours against the best of the others: at the knee, at every load, and its hit rate against the bound's."""
     loads = sorted(bounds)
     ours = {row.load: row for row in rows if row.policy == OURS}
     for title, others in (("the others", [row for row in rows if row.policy in OTHERS]), ("our core with a simpler "
@@ -226,7 +226,7 @@ def verdict(rows: Sequence[Row], bounds: dict[float, tuple[float, float]]) -> No
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
-    """What ADR 12 promises and these runs do not show."""
+    """The promises of ADR 12 that these runs do not show."""
     ours = {row.load: row for row in rows if row.policy == OURS}
     others = [row for row in rows if row.policy in OTHERS]
     if not ours or not others:
@@ -246,18 +246,18 @@ def missed(rows: Sequence[Row]) -> list[str]:
 
 
 def beats(one: Row, other: Row) -> bool:
-    """Its goodput is higher, by more than both intervals; of one seed there are none."""
+    """Whether the goodput of `one` is higher by more than both intervals, which are 0 with one seed."""
     return one.mean("goodput") > other.mean("goodput") + one.error("goodput") + other.error("goodput")
 
 
 def furthest(rows: Sequence[Row], kept: Callable[[Row], float]) -> tuple[str, float]:
-    """The policy with the highest `capacity`, and that."""
+    """The policy with the highest `capacity`, and its capacity."""
     loads = {name: capacity([row for row in rows if row.policy == name], kept) for name in {r.policy for r in rows}}
     return max(loads.items(), key=lambda item: item[1])
 
 
 def capacity(rows: Sequence[Row], kept: Callable[[Row], float]) -> float:
-    """The load up to which nine in ten are served as promised; the highest one if they always are."""
+    """The load up to which nine in ten are served as promised; the highest load if they always are."""
     rows = sorted(rows, key=lambda row: row.load)
     before_load, before_kept = 0.0, 1.0
     for row in rows:

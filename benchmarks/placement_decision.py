@@ -37,13 +37,13 @@ MILLION = 1_000_000
 
 
 def chain(dice: random.Random, blocks: int, stem: bytes = b"") -> bytes:
-    """So many block hashes, the first of them a shared stem."""
+    """The hashes of `blocks` blocks, beginning with a shared stem."""
     own = blocks - len(stem) // 16
     return stem[: blocks * 16] + dice.randbytes(16 * max(own, 0))
 
 
 class Fleet:
-    """Our core with this many replicas, warmed up."""
+    """The router's core with this many replicas, warmed up."""
 
     def __init__(self, replicas: int, policy: str = "prefix") -> None:
         self.dice = random.Random(1)
@@ -59,12 +59,12 @@ class Fleet:
             self.core.handle(ReplicaPolled(name, True), 0.0)
         self.stems = [chain(self.dice, 120) for _ in range(50)]
         self.sets: dict[str, set[bytes]] = {name: set() for name in names}
-        """The naive twin's picture."""
+        """The block hashes that the naive twin keeps, by replica."""
         for _ in range(max(400, 3 * replicas)):
             self.turn(chain(self.dice, self.dice.randrange(20, 200), self.dice.choice(self.stems)))
 
     def turn(self, hashes: bytes) -> tuple[float, float]:
-        """One request from ask to release; CPU seconds of the ask, and of everything."""
+        """Run one request from its ask to its release; returns the CPU seconds of the ask, and of all steps."""
         self.number += 1
         self.now += 0.01
         tokens = max(1, len(hashes) // 16 * TOKENS_PER_BLOCK)
@@ -83,7 +83,7 @@ class Fleet:
         return asked - began, ended - began
 
     def scan(self, hashes: bytes) -> float:
-        """The naive twin's decision: the longest prefix over all replicas. CPU seconds."""
+        """Make the naive twin's decision, the longest prefix over all replicas; returns its CPU seconds."""
         began = time.process_time()
         blocks = block_hashes(hashes)
         best, longest = "", -1
@@ -100,7 +100,7 @@ class Fleet:
 
 
 def decisions(fleet: Fleet, blocks: int) -> dict[str, float]:
-    """Microseconds: our ask, our ask + first token + release, the linear scan."""
+    """The median microseconds of our ask, of our ask + first token + release, and of the linear scan."""
     asked, whole, scanned = [], [], []
     for _ in range(DECISIONS):
         stem = fleet.dice.choice(fleet.stems)
@@ -117,22 +117,22 @@ def decisions(fleet: Fleet, blocks: int) -> dict[str, float]:
 
 
 def long_prompts(fleet: Fleet) -> bytes:
-    """128k tokens of which all but the end has been seen."""
+    """The stem of a prompt of 128k tokens of which all but the end is cached."""
     if len(fleet.stems) == 50:
         fleet.stems.append(chain(fleet.dice, 1_900))
-        for _ in range(12):  # as hot documents are: on several replicas
+        for _ in range(12):  # on several replicas, like hot documents
             fleet.turn(chain(fleet.dice, 2_000, fleet.stems[50]))
     return fleet.stems[50]
 
 
 def rss_bytes() -> int:
-    """Of this process."""
+    """The resident memory of this process."""
     with open("/proc/self/statm") as file:  # noqa: PTH123
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def index_memory(shape: str) -> dict[str, float]:
-    """A million blocks on a hundred replicas."""
+    """Measure an index of a million blocks on a hundred replicas."""
     dice = random.Random(2)
     index = PrefixIndex(MILLION)
     before = rss_bytes()

@@ -40,7 +40,7 @@ COMFORTABLE = 0.9
 """Requests per second and replica of all five together."""
 FLOOD = 10
 KNEE = 0.9
-"""Up to here so much of what is offered is served as promised."""
+"""The share of the offered load that is served as promised up to the knee."""
 SECONDS = 120.0
 LOADS = (1.4, 1.9, 2.3, 2.8, 3.4, 4.6, 5.6)
 POLICIES = (OURS, "smg", "dynamo", "least_load")
@@ -65,15 +65,15 @@ def main() -> None:
 
 
 def tenants(trace: Sequence[Arrival], config: SimulatorConfig, seed: int, factor: float) -> list[Arrival]:
-    """Tenant 0 sends `factor` times what the others send; 0: nothing."""
+    """The arrivals of all tenants; tenant 0 sends `factor` times as much as each of the others, with 0 nothing."""
     each = COMFORTABLE / TENANTS
-    made: list[Arrival] = []
+    arrivals: list[Arrival] = []
     for number in range(TENANTS):
         rate = each * (factor if number == 0 else 1.0)
         if rate:
-            arrivals = begun_in_time(trace, config, rate, seed * TENANTS + number)
-            made += as_tenant(arrivals, number)
-    return sorted(made, key=lambda one: one.at_s)
+            own = begun_in_time(trace, config, rate, seed * TENANTS + number)
+            arrivals += as_tenant(own, number)
+    return sorted(arrivals, key=lambda one: one.at_s)
 
 
 def begun_in_time(trace: Sequence[Arrival], config: SimulatorConfig, load: float, seed: int) -> list[Arrival]:
@@ -85,7 +85,7 @@ def run(config: SimulatorConfig, policy: str, arrivals: Sequence[Arrival]) -> li
 
 
 def others(outcomes: Sequence[Outcome], config: SimulatorConfig) -> tuple[dict[str, float], list[float]]:
-    """Everyone but tenant 0, after the warm-up, and their times to first token."""
+    """The figures of all tenants but tenant 0 after the warm-up, and their times to the first token."""
     begin = SECONDS * config.warm_up
     counted = [one for one in outcomes if one.arrival.organization_id != "tenant-0" and one.arrival.at_s >= begin]
     ttft = sorted(one.ttft_s for one in counted if one.ttft_s is not None)
@@ -130,7 +130,7 @@ def overloaded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, s
     goodput = {row.load: row.mean("goodput") for row in rows}
     knee = max((row.load for row in rows if goodput[row.load] >= KNEE * row.mean("offered")), default=LOADS[0])
     double = min(LOADS, key=lambda load: abs(load - 2 * knee))
-    # beyond twice the knee goodput may rise further, for there is more to choose from: that is no collapse
+    # beyond twice the knee goodput may rise further, as there is more to choose from: it is no peak to compare with
     peak_at = max((load for load in LOADS if load <= double), key=lambda load: goodput[load])
     share = goodput[double] / goodput[peak_at]
     print(
@@ -143,7 +143,7 @@ def overloaded(trace: Sequence[Arrival], config: SimulatorConfig, policy: str, s
 
 
 def refusals(trace: Sequence[Arrival], config: SimulatorConfig) -> dict[str, float]:
-    """Ours at twice what it can take; clients who are refused come back once."""
+    """Run our core at twice its capacity; clients that are refused come back once."""
     config = msgspec.structs.replace(config, retries=1)
     outcomes = run(config, OURS, begun_in_time(trace, config, LOADS[-1], 0))
     refused = [one for one in outcomes if one.refused_at is not None]

@@ -57,7 +57,7 @@ from tools.simulator.sweep import student
 MODEL, TOKEN = "modelled", "benchmark"
 OURS = "ours"
 CHARACTERS = 4
-"""Per token, as everywhere."""
+"""Characters per token, as everywhere in the project."""
 BLOCK_TOKENS = BLOCK_BYTES // CHARACTERS
 SHAPE = SessionsConfig(
     tenants=8, system_tokens=(1_024, 3_072), turns=(3, 6), user_tokens=150, answer_tokens=60, longest_answer=200,
@@ -78,7 +78,7 @@ class MockEngine:
     """One modelled engine behind HTTP, on the wall clock."""
 
     def __init__(self, capacity_tokens: int, slower: float = 1.0, name: str = "8b-fp8-1xh100") -> None:
-        """name: of the node that is modelled. capacity_tokens: 0 is what its memory holds."""
+        """name: the node to model. capacity_tokens: the size of the cache; 0 for as much as the node's memory holds."""
         limits = EngineLimits(block_tokens=BLOCK_TOKENS, capacity_tokens=capacity_tokens)
         self.engine = ModelledEngine(Roofline(node(name), 1 / slower), limits)
         self.news: dict[str, asyncio.Queue[str]] = {}
@@ -88,7 +88,7 @@ class MockEngine:
         self._numbered = 0
 
     def reset(self) -> None:
-        """Between two routers."""
+        """Clear the cache and the counts; called between two routers."""
         self.engine.cache.clear()
         self.prompt_tokens = self.cached_tokens = self.requests = 0
 
@@ -110,7 +110,7 @@ class MockEngine:
         self._follow()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Chat completions; the prompt's text is its cache key."""
+        """Answer a chat completion; the prompt's text is its cache key."""
         body = await request.json()
         text = "\n".join(str(message["content"]) for message in body["messages"]).encode()
         prompt_tokens = max(len(text) // CHARACTERS, 1)
@@ -134,7 +134,7 @@ class MockEngine:
         return response
 
     async def other(self, request: web.Request) -> web.Response:
-        """Health, models, load."""
+        """Answer requests for health, models and load."""
         if request.path == "/v1/models":
             return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
         if request.path == "/v1/loads":
@@ -181,7 +181,7 @@ async def serve(engine: MockEngine) -> web.AppRunner:
 
 
 class ThroughProxy:
-    """Requests go to a router that passes them on."""
+    """Sends requests to a router that relays them to an engine."""
 
     def __init__(self, command: Sequence[str], session: aiohttp.ClientSession) -> None:
         self.command, self.session = command, session
@@ -218,7 +218,7 @@ class ThroughProxy:
 
 
 class ThroughLeases:
-    """Requests go to the engine our router names."""
+    """Sends requests to the engine that our router leases."""
 
     def __init__(self, policy: str, session: aiohttp.ClientSession) -> None:
         self.policy, self.session = policy, session
@@ -270,7 +270,8 @@ async def stream(
     text: str,
     began: Callable[[float, int], None] = lambda ttft_s, cached_tokens: None,
 ) -> tuple[float, Usage]:
-    """Time to the first event, and the final usage. began: told of the first event, and the tokens cached."""
+    """The time to the first event, and the final usage. began: called at the first event with its time and the tokens
+    cached."""
     messages = [{"role": "user", "content": text}]
     body = {"model": MODEL, "messages": messages, "max_tokens": arrival.output_tokens}
     begun, first_s, usage = time.perf_counter(), 0.0, Usage()
@@ -318,7 +319,7 @@ async def trial(
 
 
 def routers(arguments: argparse.Namespace, session: aiohttp.ClientSession) -> dict[str, ThroughProxy | ThroughLeases]:
-    """All there are on this machine."""
+    """All routers that this machine has, by name."""
     found: dict[str, ThroughProxy | ThroughLeases] = {}
     for name, command in (("smg", arguments.smg), ("vllm-router", arguments.vllm_router)):
         if not shutil.which(command):
@@ -342,8 +343,8 @@ async def compare(arguments: argparse.Namespace) -> None:
         for seed in range(1, arguments.seeds + 1):
             load = sessions(arguments.rate, arguments.seconds, seed, SHAPE)
             bounds.append(clairvoyant_hit_rate(load, arguments.capacity * arguments.engines, BLOCK_TOKENS))
-            told = {one.session_id for one in load}
-            print(f"seed {seed}: {len(load)} requests of {len(told)} sessions, bound on the hit rate {bounds[-1]:.4f}")
+            ids = {one.session_id for one in load}
+            print(f"seed {seed}: {len(load)} requests of {len(ids)} sessions, bound on the hit rate {bounds[-1]:.4f}")
             for name in random.Random(seed).sample(list(trials), len(trials)):
                 result = await trial(trials[name], engines, load)
                 results.setdefault(name, []).append(result)
@@ -374,7 +375,7 @@ def report(results: dict[str, list[dict[str, float]]], bound: float) -> None:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half the width of its 95 % interval."""
+    """The mean, and half the width of its 95 % interval."""
     half = student(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
     return round(statistics.fmean(values), 4), round(half, 4)
 

@@ -21,12 +21,12 @@ from gateway.prefixes.template import PrefixDigests
 from tests.gateway.prefixes.prompts import asked, message
 
 LENGTHS = {"short": 300, "long": 130_000}
-"""Tokens: one a byte in these prompts."""
+"""The prompts' lengths in tokens; each byte is a token."""
 QUESTION_BYTES = 200
 
 
 def prompts(tokens: int, rounds: int) -> list[Observed]:
-    """They share all but the last question."""
+    """Prompts that share all but the last question."""
     rules = "Answer from the handbook alone. " * (tokens // 32)
     system = message("system", rules[: max(tokens - QUESTION_BYTES, 1)])
     return [asked([system, message("user", f"{number:0{QUESTION_BYTES}}")]) for number in range(rounds)]

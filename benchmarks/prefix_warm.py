@@ -23,7 +23,7 @@ from benchmarks.engine_process import engine, session, stream
 from engines.tokenizer.tokenizer import Tokenizer
 
 SOURCES = ("router", "gateway", "benchmarks")
-"""Folders whose lines make prompts of text."""
+"""The folders whose lines the text prompts consist of."""
 Body = dict[str, Any]
 
 
@@ -50,10 +50,10 @@ def main() -> None:
 
 
 class Prompts:
-    """Makes prompts that nobody has sent before."""
+    """Makes prompts that are not sent before."""
 
     def __init__(self, kind: str, tokenizer: Tokenizer) -> None:
-        """kind: as the command line says."""
+        """kind: the value of `--prompt`."""
         self._kind = kind
         self._tokenizer = tokenizer
         self._source = random.Random(1)
@@ -61,7 +61,7 @@ class Prompts:
         self._lines = [line for path in files for line in path.read_text().splitlines(keepends=True)]
 
     def pair(self, tokens: int) -> tuple[Body, Body]:
-        """Two bodies whose prompts of about so many tokens differ in their last eight only."""
+        """Two bodies whose prompts of about `tokens` tokens differ only in their last eight."""
         ends = 8
         if self._kind == "ids":
             ids = [self._source.randrange(300, 2000) for _ in range(tokens + ends)]
@@ -79,7 +79,7 @@ class Prompts:
 
 
 async def measure(url: str, prompts: Prompts, tokens: int, rounds: int) -> dict[str, float]:
-    """Medians over the rounds."""
+    """Measure and print; returns the medians over the rounds."""
     times: dict[str, list[float]] = {"cold": [], "repeated": [], "extended": []}
     hits: dict[str, int] = {}
     async with session() as client:

@@ -40,16 +40,16 @@ PLACES = 8
 PROMPT_TOKENS = 100
 TOKEN_S = 0.002
 WARM_UP = 0.2
-"""Of the grants: nobody waits in the beginning."""
+"""The share of the grants that is not counted: at the start no request waits."""
 DEADLINE_S = 1e6
-"""Nobody is refused: what is measured is the order."""
+"""Long enough that no request is refused: the benchmark measures the order."""
 
 
 class Asker(NamedTuple):
-    """An organization that asks again when it was answered."""
+    """An organization that sends a new request whenever one is answered."""
 
     requests: int
-    """Of it at any time, waiting and running together."""
+    """Its requests at any time, waiting and running together."""
     output_tokens: int
     service_class: ServiceClass = ServiceClass.STANDARD
     share: float = 1.0
@@ -65,7 +65,7 @@ SHARES = ALIKE | {"batch": ALIKE["batch"]._replace(share=3.0)}
 
 
 class Queue(Protocol):
-    """Who is granted next. Each call returns the lease ids that are granted by it."""
+    """Decides which request is granted next. Each call returns the ids of the leases that it grants."""
 
     def ask(self, request: LeaseRequest, now: float) -> list[str]: ...
 
@@ -73,7 +73,7 @@ class Queue(Protocol):
 
 
 class Fifo:
-    """First come, first served; the plain rival."""
+    """First come, first served."""
 
     def __init__(self) -> None:
         self._free = PLACES
@@ -95,7 +95,7 @@ class Fifo:
 
 
 class Core:
-    """Our router's core before one engine."""
+    """The router's core in front of one engine."""
 
     def __init__(self) -> None:
         self._core = Dispatcher(RouterConfig(queue_length=1_000, slos=()), registry.create("prefix"))
@@ -111,7 +111,7 @@ class Core:
         return self._began(self._core.handle(Release(1, LeaseEnd(lease_id, Finish.COMPLETE, usage)), now), now)
 
     def _began(self, decisions: list[Decision], now: float) -> list[str]:
-        """Prompts take no time here: the first token comes with the grant."""
+        """The leases granted by `decisions`, and by reporting their first tokens at once: prompts take no time here."""
         granted: list[str] = []
         while decisions:
             assert all(isinstance(one, Granted) for one in decisions), decisions
@@ -124,7 +124,7 @@ class Core:
 
 
 class Found(msgspec.Struct):
-    """Of one run, by asker: what each waited, and the tokens it was given (output counted double, as shares do)."""
+    """The figures of one run, by asker. tokens: those it was granted, with output counted double, as in shares."""
 
     waited_s: dict[str, list[float]]
     grants: Counter[str]
@@ -132,11 +132,11 @@ class Found(msgspec.Struct):
 
 
 def run(queue: Queue, askers: Mapping[str, Asker], grants: int) -> Found:
-    """A closed loop: everybody asks again when answered, until there were so many grants."""
+    """Run a closed loop, in which each asker sends a new request when one is answered, until `grants` grants."""
     found = Found(defaultdict(list), Counter[str](), Counter[str]())
     asked_at: dict[str, float] = {}
     ends: list[tuple[float, str]] = []
-    now, given = 0.0, 0
+    now, granted = 0.0, 0
 
     def ask(name: str) -> list[str]:
         asker, lease_id = askers[name], f"{name}-{len(asked_at)}"
@@ -148,12 +148,12 @@ def run(queue: Queue, askers: Mapping[str, Asker], grants: int) -> Found:
         return queue.ask(request, now)
 
     fresh = [one for name, asker in askers.items() for _ in range(asker.requests) for one in ask(name)]
-    while given < grants:
+    while granted < grants:
         while fresh:
             lease_id = fresh.pop()
             name = lease_id.partition("-")[0]
-            given += 1
-            if given > WARM_UP * grants:
+            granted += 1
+            if granted > WARM_UP * grants:
                 found.waited_s[name].append(now - asked_at[lease_id])
                 found.grants[name] += 1
                 found.tokens[name] += PROMPT_TOKENS + 2 * askers[name].output_tokens
@@ -172,11 +172,11 @@ def main() -> None:
     fifo, none = run(Fifo(), ALIKE, grants), run(Core(), ALIKE, grants)
     classes, shares = run(Core(), CLASSES, grants), run(Core(), SHARES, grants)
     for name, found in (("fifo", fifo), ("none", none), ("class", classes), ("share", shares)):
-        told = (
+        by_asker = (
             f"{asker} {found.grants[asker]} grants, {mean_s(found, asker)} s, {found.tokens[asker]:,} tokens"
             for asker in ALIKE
         )
-        print(f"{name:<6} {'; '.join(told)}")
+        print(f"{name:<6} {'; '.join(by_asker)}")
     print(
         json.dumps(
             {
@@ -193,13 +193,13 @@ def main() -> None:
 
 
 def mean_s(found: Found, name: str) -> float | None:
-    """None: it was granted nothing."""
+    """The mean wait of an asker; None if it was granted nothing."""
     waited = found.waited_s[name]
     return round(statistics.fmean(waited), 3) if waited else None
 
 
 def ratio(found: Found) -> float:
-    """Tokens of batch for each of other."""
+    """The tokens granted to `batch` per token granted to `other`."""
     return round(found.tokens["batch"] / found.tokens["other"], 3)
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks ask of processes: their CPU time, and ports for them."""
+"""Helpers of benchmarks that run processes: their CPU time, and free ports."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import psutil
 
 
 def cpu_s(pid: int) -> float:
-    """User and kernel CPU of a process so far, all threads. Raises psutil.NoSuchProcess."""
+    """The user and kernel CPU time of a process so far, of all threads. Raises psutil.NoSuchProcess."""
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 
 
 def free_port() -> int:
-    """A TCP port nobody listens on now."""
+    """A TCP port on which no process listens now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

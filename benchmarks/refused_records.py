@@ -39,8 +39,8 @@ def main(records: int) -> None:
     rules = [Rule(level, subject, None, LIMITS) for level, subject in zip(Level, ids, strict=True)]
     plan = plan_of("bench", Levels.of(caller.organization_id, rules), Tier.CHAT)
     assert plan is not None
-    decided = Decision(Status.REFUSED, 1, 1, 900, 1_700_000_000_000, (0, 5, 5, 5, 1, 5, 0) * 3)
-    limited = refused(plan, decided, Cost(100, 100, 0), "USD")
+    decision = Decision(Status.REFUSED, 1, 1, 900, 1_700_000_000_000, (0, 5, 5, 5, 1, 5, 0) * 3)
+    limited = refused(plan, decision, Cost(100, 100, 0), "USD")
     with_rule_us = _cost_us(limited, caller, records)
     plain_us = _cost_us(RevokedKey("This API key has been revoked."), caller, records)
     print(f"record of a refusal: {with_rule_us:.1f} us with a rule and 18 counters, {plain_us:.1f} us without")

@@ -1,4 +1,4 @@
-"""A PostgreSQL with the schema and a Valkey of their own, for one benchmark run."""
+"""A PostgreSQL with the schema, and a Valkey, for one benchmark run only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from migrations.run import upgrade
 
 @contextlib.asynccontextmanager
 async def scratch_servers() -> AsyncIterator[tuple[str, str]]:
-    """URLs of both. PostgreSQL does not wait for the disk."""
+    """Run both; yields their URLs. PostgreSQL does not wait for the disk."""
     folder = DataFolder(Path(tempfile.mkdtemp(prefix="slip-")))
     folder.prepare()
     async with contextlib.AsyncExitStack() as stack:
@@ -31,7 +31,7 @@ async def scratch_servers() -> AsyncIterator[tuple[str, str]]:
 
 @contextlib.asynccontextmanager
 async def scratch_postgres(folder: DataFolder, *, durable: bool) -> AsyncIterator[str]:
-    """URL of a database with the schema. folder: prepared. durable: it waits for the disk."""
+    """Run PostgreSQL; yields the URL of a database with the schema. folder: prepared. durable: waits for the disk."""
     postgres = Postgres(folder, LocalConfig(), durable=durable)
     postgres.prepare()
     try:
@@ -46,7 +46,7 @@ async def scratch_postgres(folder: DataFolder, *, durable: bool) -> AsyncIterato
 
 @contextlib.asynccontextmanager
 async def running(spec: ChildSpec, log: Path) -> AsyncIterator[None]:
-    """A server that is ready, ended afterwards."""
+    """Run a server: ready when the block begins, and ended after it."""
     child = Child(spec, log)
     child.start()
     try:

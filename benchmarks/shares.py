@@ -41,21 +41,21 @@ from tools.simulator.trace import TRACE_BLOCK_TOKENS, read_trace
 from tools.simulator.workload import as_tenant, at_rate
 
 KNEE = 2.3
-"""Requests per second and engine up to which nine in ten are served as promised."""
+"""The requests per second and engine up to which nine in ten are served as promised."""
 LARGE, SMALL, OFFLINE = "tenant-0", "tenant-1", "tenant-2"
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Of one run, after the warm-up."""
+    """The figures of one run after the warm-up."""
 
     ratio: float
-    """Tokens given to `large` for each of `small`."""
+    """The tokens served to `large` per token served to `small`."""
     goodput: float
     kept_tokens: float
-    """Of prompts and answers of requests that kept their promises, per second and engine, those of `offline` not
-    counted."""
+    """Tokens of prompts and answers of requests that kept their promises, per second and engine, without those of
+    `offline`."""
     offline_tokens: float
-    """Part of all tokens given."""
+    """The share of all served tokens that `offline` got."""
 
 
 def main() -> None:
@@ -79,16 +79,16 @@ def main() -> None:
                 askers = CASES[case]
                 if name == "alike":
                     askers = tuple(one._replace(share=1.0) for one in askers)
-                asked = arrivals(trace, config, arguments.load, askers, arguments.seconds)
-                outcomes = Simulation(config, competitor(policy, config), asked).run()
+                traffic = arrivals(trace, config, arguments.load, askers, arguments.seconds)
+                outcomes = Simulation(config, competitor(policy, config), traffic).run()
                 rows[name].append(judged(outcomes, config, arguments.seconds))
-        told: dict[str, object] = {name: mean(each) for name, each in rows.items()}
-        told["wanted"] = CASES[case][0].share
-        told["goodput_ratio"] = round(
+        of_case: dict[str, object] = {name: mean(each) for name, each in rows.items()}
+        of_case["wanted"] = CASES[case][0].share
+        of_case["goodput_ratio"] = round(
             statistics.fmean(s.goodput / a.goodput for s, a in zip(rows["shares"], rows["alike"], strict=True)), 3
         )
-        found[case] = told
-        for name, each in told.items():
+        found[case] = of_case
+        for name, each in of_case.items():
             print(f"{case} {name}: {each}", flush=True)
     print(json.dumps(found))
 
@@ -97,7 +97,7 @@ class Asker(NamedTuple):
     """An organization."""
 
     part: float
-    """Of the load, which counts tokens: what asks for longer prompts asks less often."""
+    """Its part of the load in tokens: an organization with longer prompts sends fewer of them."""
     share: float = 1.0
     service_class: ServiceClass = ServiceClass.STANDARD
     least_tokens: int = 0
@@ -118,30 +118,30 @@ CASES = {
 def arrivals(
     trace: Sequence[Arrival], config: SimulatorConfig, load: float, askers: Sequence[Asker], seconds: float
 ) -> list[Arrival]:
-    """What all of them ask for, in order of time."""
-    made: list[Arrival] = []
+    """The arrivals of all askers, in order of time."""
+    merged: list[Arrival] = []
     for number, asker in enumerate(askers):
         kind = [one for one in trace if asker.least_tokens <= one.prompt_tokens <= asker.most_tokens]
         rate = load * asker.part * KNEE * tokens(trace) / tokens(kind)
         copies = int(rate * config.replicas * seconds / len(kind)) + 2
         own = at_rate(kind, rate, config.replicas, copies, config.seed * 3 + number)
-        made += (
+        merged += (
             msgspec.structs.replace(one, share=asker.share, priority=asker.service_class.priority)
             for one in as_tenant(own, number)
             if one.at_s < seconds
         )
-    return sorted(made, key=lambda one: one.at_s)
+    return sorted(merged, key=lambda one: one.at_s)
 
 
 def tokens(some: Sequence[Arrival]) -> float:
-    """Of one of them on the mean, as shares count them."""
+    """The mean tokens of an arrival, as shares count them."""
     return statistics.fmean(one.prompt_tokens + OUTPUT_WEIGHT * one.output_tokens for one in some)
 
 
 def judged(outcomes: Sequence[Outcome], config: SimulatorConfig, seconds: float) -> Found:
-    """What was given to whom of those who asked after the warm-up."""
+    """The figures of the requests that arrived after the warm-up."""
     begin = seconds * config.warm_up
-    given: Counter[str] = Counter()
+    served: Counter[str] = Counter()
     kept = kept_tokens = 0
     for one in outcomes:
         arrival = one.arrival
@@ -149,21 +149,21 @@ def judged(outcomes: Sequence[Outcome], config: SimulatorConfig, seconds: float)
             continue
         if one.ended_at is not None and one.ended_at <= seconds:
             cost = arrival.prompt_tokens - one.cached_tokens + OUTPUT_WEIGHT * arrival.output_tokens
-            given[arrival.organization_id] += int(cost)
+            served[arrival.organization_id] += int(cost)
         if one.kept and arrival.organization_id != OFFLINE:
             kept += 1
             kept_tokens += arrival.prompt_tokens + arrival.output_tokens
     window = (seconds - begin) * config.replicas
     return Found(
-        given[LARGE] / max(given[SMALL], 1),
+        served[LARGE] / max(served[SMALL], 1),
         kept / window,
         kept_tokens / window,
-        given[OFFLINE] / max(given.total(), 1),
+        served[OFFLINE] / max(served.total(), 1),
     )
 
 
 def mean(rows: Sequence[Found]) -> dict[str, float]:
-    """Of the seeds."""
+    """The means of the seeds."""
     return {name: round(statistics.fmean(getattr(one, name) for one in rows), 3) for name in Found.__struct_fields__}
 
 

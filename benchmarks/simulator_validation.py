@@ -34,10 +34,10 @@ from engines.performance.job import Job
 
 CONTEXT_TOKENS = 2_048
 LEARNT_AT = (0.45, 1.2)
-"""One below and one beyond saturation: a step with many streams is not what few would make one think."""
+"""Loads below and beyond saturation: the price of a step with many streams cannot be learnt from steps with few."""
 SATURATED = 1.6
 ORDER = (SATURATED, 0.3, 0.8, 0.6, 0.8, 0.8)
-"""Of one round."""
+"""The loads of one round, in order."""
 LOADS = tuple(sorted(set(ORDER)))
 OUTPUT_TOKENS = 40
 CRITERION = 0.15
@@ -54,7 +54,7 @@ class Trial(msgspec.Struct):
 
 
 class Traffic:
-    """Poisson arrivals with lengths as chats have them: log-normal prompts, exponential answers."""
+    """Poisson arrivals with the lengths of chats: log-normal prompts, exponential answers."""
 
     def __init__(self, vocabulary: int, seed: int) -> None:
         self._source = random.Random(seed)
@@ -62,16 +62,16 @@ class Traffic:
         self.prompt_tokens = statistics.fmean(self._length() for _ in range(10_000))
 
     def at(self, load: float, saturation: float, seconds: float) -> list[Arrival]:
-        """load: share of the requests per second that the engine can serve."""
+        """Draw arrivals. load: the share of the requests per second that the engine can serve."""
         at = 0.0
-        made: list[Arrival] = []
-        while (at := at + self._source.expovariate(load * saturation)) < seconds or not made:
+        drawn: list[Arrival] = []
+        while (at := at + self._source.expovariate(load * saturation)) < seconds or not drawn:
             prompt = tuple(self._source.randrange(5, self._vocabulary) for _ in range(self._length()))
-            made.append(Arrival(at, prompt, min(int(self._source.expovariate(1 / OUTPUT_TOKENS)) + 2, 300)))
-        return made
+            drawn.append(Arrival(at, prompt, min(int(self._source.expovariate(1 / OUTPUT_TOKENS)) + 2, 300)))
+        return drawn
 
     def guess(self, prices: StepPrices) -> float:
-        """Requests per second when eight streams share a step: before anything is measured."""
+        """The estimated requests per second at saturation, with eight streams in a step."""
         work_s = prices.prompt_step_s + prices.token_s * self.prompt_tokens
         return 1 / (work_s + OUTPUT_TOKENS * (prices.decode_step_s / 8 + prices.stream_s))
 
@@ -80,7 +80,7 @@ class Traffic:
 
 
 def foreseen(prices: StepPrices, limits: EngineLimits, arrivals: Sequence[Arrival]) -> Run:
-    """The modelled engine meets them."""
+    """Run the modelled engine on the arrivals."""
     engine, run = ModelledEngine(prices, limits), Run([], {}, {})
     left = list(enumerate(arrivals))
     while left or engine.step_ends_at is not None:
@@ -99,21 +99,21 @@ def foreseen(prices: StepPrices, limits: EngineLimits, arrivals: Sequence[Arriva
 
 
 def figures(runs: Sequence[tuple[Sequence[Arrival], Run]]) -> dict[str, float]:
-    """Of several runs together."""
+    """The figures of several runs together."""
     ttft: list[float] = []
     tpot: list[float] = []
-    made = taken = 0.0
+    generated = taken = 0.0
     for arrivals, run in runs:
         for number, arrival in enumerate(arrivals):
             ttft.append((run.first_s[number] - arrival.at_s) * 1e3)
             tpot.append((run.ended_s[number] - run.first_s[number]) / (arrival.output_tokens - 1) * 1e3)
-            made += arrival.output_tokens
+            generated += arrival.output_tokens
         taken += max(run.ended_s.values())
     ttft.sort()
     return {
         "ttft_p50_ms": round(ttft[len(ttft) // 2], 3), "ttft_p90_ms": round(ttft[int(len(ttft) * 0.9)], 3),
         "ttft_p99_ms": round(ttft[int(len(ttft) * 0.99)], 3), "tpot_mean_ms": round(statistics.fmean(tpot), 4),
-        "tokens_per_s": round(made / taken, 2),
+        "tokens_per_s": round(generated / taken, 2),
     }  # fmt: skip
 
 
@@ -123,11 +123,11 @@ def measure(engine: SteppedEngine, traffic: Traffic, rounds: int, seconds: float
         block_tokens=engine.config.kv.page_tokens, capacity_tokens=1 << 24,
     )  # fmt: skip
     saturation = traffic.guess(StepPrices([5e-3, 5e-5, 0.0, 2e-4, 1e-4, 0.0, 0.0, 0.0]))
-    for _ in range(2):  # kernels are made for every size when it is first met
+    for _ in range(2):  # kernels are compiled for a size when it first occurs
         saturation = traffic.guess(learnt(learning_steps(engine, traffic, saturation, 2 * seconds)))
     trials: dict[float, list[Trial]] = {load: [] for load in LOADS}
     served: list[float] = []
-    """Requests per second, once per round."""
+    """The requests per second at saturation, by round."""
     for number in range(rounds):
         before = learning_steps(engine, traffic, saturation, seconds / 2)
         for load in ORDER:
@@ -155,12 +155,12 @@ def learning_steps(engine: SteppedEngine, traffic: Traffic, saturation: float, s
     return [step for load in LEARNT_AT for step in engine.run(traffic.at(load, saturation, seconds)).steps]
 
 
-def error_of(trial: Trial, said: Run, name: str) -> float:
-    return figures([(trial.arrivals, said)])[name] / figures([(trial.arrivals, trial.real)])[name] - 1
+def error_of(trial: Trial, predicted: Run, name: str) -> float:
+    return figures([(trial.arrivals, predicted)])[name] / figures([(trial.arrivals, trial.real)])[name] - 1
 
 
 def missed(errors: dict[float, dict[str, float]]) -> list[str]:
-    """Of the errors by load and figure, each judged one beyond the criterion; an error that is no number is."""
+    """The judged errors beyond the criterion; NaN counts as beyond it. errors: by load and figure."""
     return [
         f"load {load:g}: {name} is off by {errors[load][name]:+.1%}, more than {CRITERION:.0%}"
         for load, names in JUDGED.items()
@@ -170,13 +170,13 @@ def missed(errors: dict[float, dict[str, float]]) -> list[str]:
 
 
 def report(trials: dict[float, list[Trial]]) -> list[str]:
-    """Print all figures; returns what was `missed`."""
+    """Print all figures; returns the errors beyond the criterion."""
     results: dict[str, dict[str, object]] = {}
     errors: dict[float, dict[str, float]] = {}
     worst = worst_own = 0.0
     for load, rounds in trials.items():
         real = figures([(trial.arrivals, trial.real) for trial in rounds])
-        said = figures([(trial.arrivals, trial.foreseen) for trial in rounds])
+        simulated = figures([(trial.arrivals, trial.foreseen) for trial in rounds])
         own = figures([(trial.arrivals, trial.from_own_steps) for trial in rounds])
         requests = sum(len(trial.arrivals) for trial in rounds)
         print(f"load {load:g}, {requests} requests in {len(rounds)} runs:")
@@ -185,9 +185,10 @@ def report(trials: dict[float, list[Trial]]) -> list[str]:
             singly = [error_of(trial, trial.foreseen, name) for trial in rounds]
             error = errors[load][name] = statistics.median(singly)
             error_own = statistics.median(error_of(trial, trial.from_own_steps, name) for trial in rounds)
-            together = said[name] / real[name] - 1
+            together = simulated[name] / real[name] - 1
             found[name] = {
-                "real": real[name], "simulated": said[name], "error": round(error, 4), "together": round(together, 4),
+                "real": real[name], "simulated": simulated[name],
+                "error": round(error, 4), "together": round(together, 4),
                 "error_own_steps": round(error_own, 4), "own_steps_together": round(own[name] / real[name] - 1, 4),
                 "runs": [round(min(singly), 4), round(max(singly), 4)],
             }  # fmt: skip
@@ -195,7 +196,7 @@ def report(trials: dict[float, list[Trial]]) -> list[str]:
             if judged:
                 worst, worst_own = max(worst, abs(error)), max(worst_own, abs(error_own))
             print(
-                f"  {name:<13} {real[name]:>10,.4g} real {said[name]:>10,.4g} simulated {error:>+7.1%}"
+                f"  {name:<13} {real[name]:>10,.4g} real {simulated[name]:>10,.4g} simulated {error:>+7.1%}"
                 f"{' *' if judged else '  '} runs {min(singly):+.1%} to {max(singly):+.1%}, together {together:+.1%};"
                 f" own steps {error_own:+.1%}"
             )

@@ -41,9 +41,9 @@ from tools.training.line_scores import draw
 ROOT = Path(__file__).parents[1]
 PROMPT_TOKENS, OUTPUT_TOKENS = 96, 96
 MIN_SEQUENCES = 8
-"""Of a round: with one at a time, so many one after the other."""
+"""The fewest sequences of a round: with a batch of one, as many are run one after another."""
 GAP_TOKENS, GAP_OUTPUT_TOKENS, GAPS = 1024, 64, 32
-"""Of `gaps`: of a prompt, of a completion at most, and completions in a round."""
+"""For `gaps`: the tokens of a prompt, the most tokens of a completion, and the completions in a round."""
 Row = dict[str, dict[str, float]]
 
 
@@ -64,7 +64,7 @@ def main() -> None:
     modes = modes_of(folder, arguments.drafts, arguments.trees)
     if arguments.modes:
         modes = {name: mode for name, mode in modes.items() if name in arguments.modes}
-    # branches are checked by PyTorch's operations: they and a twin without guesses get a model without our kernels
+    # PyTorch's operations check trees, so trees and the twins named "torch" get a model without our kernels
     models = {
         name: load_model(folder, "auto", lambda dtype, native=native: PlainLinears(dtype, native=native))  # type: ignore[misc]
         for name, native in (("auto", True), ("torch", False))
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def modes_of(folder: Path, drafts: int, trees: list[str]) -> dict[str, SpeculationConfig]:
-    """By name; those with a head only where the model has one."""
+    """The modes by name; those with a draft head only if the model has one."""
     modes = {
         "off": SpeculationConfig(),
         "off, torch": SpeculationConfig(),
@@ -101,7 +101,7 @@ def modes_of(folder: Path, drafts: int, trees: list[str]) -> dict[str, Speculati
 
 
 def prompts_of(workload: str, tokenizer: Tokenizer) -> list[list[int]]:
-    """More than any round needs; they are used in turn."""
+    """The prompts of a workload, which are used in turn."""
     if workload == "repeat":
         source = random.Random(1)
         phrases = [[source.randrange(300, 2000) for _ in range(12)] for _ in range(64)]
@@ -110,15 +110,15 @@ def prompts_of(workload: str, tokenizer: Tokenizer) -> list[list[int]]:
         return gaps(tokenizer)
     if tokenizer.has_chat_template:
         short = [one for one in SLICES if not one.name.startswith("retrieval")]
-        asked = [one.item(seed, Split.HELD_OUT).messages for seed in range(8) for one in short]
-        return [tokenizer.chat_ids(msgspec.to_builtins(messages)) for messages in asked]
+        chats = [one.item(seed, Split.HELD_OUT).messages for seed in range(8) for one in short]
+        return [tokenizer.chat_ids(msgspec.to_builtins(messages)) for messages in chats]
     files = sorted((ROOT / "engines").rglob("*.py"))
     texts = [tokenizer.encode(file.read_text())[: 2 * PROMPT_TOKENS] for file in files]
     return [ids[PROMPT_TOKENS:] for ids in texts if len(ids) == 2 * PROMPT_TOKENS][:64]
 
 
 def gaps(tokenizer: Tokenizer) -> list[list[int]]:
-    """Prompts as the gateway lays them out, 3 : 1 where the file is longer than the prompt may be."""
+    """Prompts with about 2 · `GAP_TOKENS` characters before the cursor and a quarter as many after it."""
     texts = [file.read_text() for folder in ("engines", "gateway", "router") for file in (ROOT / folder).rglob("*.py")]
     long = sorted(text for text in texts if len(text) > 3 * GAP_TOKENS)
     prompts = []
@@ -138,13 +138,13 @@ def measure(
     workload: str,
     rounds: int,
 ) -> Row:
-    """Tokens per CPU second while all generate, prompts left out."""
+    """Tokens per CPU second while all sequences generate, without the time of their prompts."""
     engines: dict[str, Engine] = {}
     for name, speculation in modes.items():
         model = models["torch" if name.endswith("torch") or speculation.shape == "tree" else "auto"]
         config = EngineConfig(model=str(folder), speculation=speculation)
         store = KVStore(model.config, config.kv, model.dtype, model.config.max_position_embeddings)
-        # CPU time as the clock: the governor then judges by what this measures
+        # CPU time as the clock, so that the governor judges by what this measures
         engines[name] = Engine(model, store, config, tokenizer.text_stream, clock=time.thread_time)
     spent_s = dict.fromkeys(engines, 0.0)
     tokens = dict.fromkeys(engines, 0)

@@ -51,7 +51,7 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 800, 400
 THINK_S = 1.0
 POLL_S = 1.0
 PHASE_S, SETTLING_S = 240.0, 60.0
-"""Of each phase, and what of it is not counted: its streams are still those of the phase before."""
+"""The length of each phase, and the part of it that is not counted: its streams are those of the phase before."""
 DWELL_S = 30.0
 _MAY_DRAFT: dict[str, Callable[[Lease], bool]] = {
     "on": lambda _: True,
@@ -62,7 +62,7 @@ ARMS = tuple(_MAY_DRAFT)
 
 
 class Shape(NamedTuple):
-    """What is modelled, and where drafting stops paying there."""
+    """The modelled machine, its drafts, and the load at which they stop paying."""
 
     node: Node
     line: Roofline
@@ -71,12 +71,12 @@ class Shape(NamedTuple):
     acceptance: float
     off_above: int
     low: int
-    """Clients for each replica."""
+    """Clients per replica; `peak` too."""
     peak: int
 
 
 class Stream(msgspec.Struct):
-    """One request on an engine."""
+    """One request at an engine."""
 
     lease: Lease
     client: int
@@ -87,7 +87,7 @@ class Stream(msgspec.Struct):
 
 
 class Engine:
-    """Steps as long as it has anything to do. drafting: whether a lease's stream may have drafts."""
+    """A modelled engine, which steps while it has work. drafting: whether a lease's stream may have drafts."""
 
     def __init__(self, shape: Shape, drafting: Callable[[Lease], bool], seed: int) -> None:
         self.waiting: deque[Stream] = deque()
@@ -99,11 +99,11 @@ class Engine:
 
     @property
     def load(self) -> Load:
-        """As it would report."""
+        """The load that it would report."""
         return Load(running=len(self.running), waiting=len(self.waiting))
 
     def step(self) -> tuple[float, list[Stream], list[Stream], int]:
-        """How long the next step takes, whose first token it brings, who ends with it, and its tokens in all."""
+        """Run the next step; returns its duration, the streams that begin, those that end, and its tokens in all."""
         shape, running = self._shape, self.running
         room, prompt, prompt_pairs, begun = shape.node.gpu.chunk_tokens - len(running), 0, 0.0, list[Stream]()
         while self.waiting and room > 0:
@@ -121,10 +121,10 @@ class Engine:
         taken_s += shape.drafting.cost_s(prompt + len(running), drafters, shape.drafts)
         tokens, ended = 0, list[Stream]()
         for one in running:
-            made = min(1 + self._right(one.lease), one.output_left)
-            one.generated += made
-            one.output_left -= made
-            tokens += made
+            new = min(1 + self._right(one.lease), one.output_left)
+            one.generated += new
+            one.output_left -= new
+            tokens += new
             if not one.output_left:
                 ended.append(one)
         for one in begun:
@@ -133,7 +133,7 @@ class Engine:
         return taken_s, begun, ended, tokens
 
     def _right(self, lease: Lease) -> int:
-        """Drafts of one check that are kept."""
+        """The number of accepted drafts of one check."""
         if not self._may_draft(lease):
             return 0
         right = 0
@@ -143,7 +143,7 @@ class Engine:
 
 
 class Course:
-    """One arm through all phases."""
+    """A run of one arm through all phases."""
 
     def __init__(self, shape: Shape, arm: str, seed: int) -> None:
         rule = SpeculationRule(True, shape.off_above, shape.off_above / 2, DWELL_S)
@@ -154,12 +154,12 @@ class Course:
         self.core = Dispatcher(RouterConfig(slos=(), explain_records=0), registry.create("prefix"))
         self.engines = {name: Engine(shape, may_draft, seed + number) for number, name in enumerate(names)}
         self.tokens: list[tuple[float, int]] = []
-        """When a step ended, and what it made."""
+        """(end, tokens) of every step."""
         self._chance = random.Random(seed)
         self._numbers = itertools.count()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._lengths: dict[str, tuple[int, int]] = {}
-        """Client and length of an answer, by lease."""
+        """The client and the length of the answer, by lease."""
         self._clients = 0
         self._wanted = 0
         self.core.handle(GatewayConnected(1, "gateway", "epoch"), 0.0)
@@ -168,7 +168,7 @@ class Course:
         self._poll(0.0)
 
     def run(self, phases: Sequence[int]) -> list[float]:
-        """Tokens per second of each phase. phases: clients."""
+        """Run all phases; returns the tokens per second of each. phases: the number of clients of each."""
         for number, clients in enumerate(phases):
             self._at(number * PHASE_S, partial(self._become, clients))
         end_s = len(phases) * PHASE_S
@@ -176,13 +176,14 @@ class Course:
             now, _, act = heapq.heappop(self._events)
             act(now)
         return [
-            sum(made for at, made in self.tokens if begin + SETTLING_S <= at < begin + PHASE_S) / (PHASE_S - SETTLING_S)
+            sum(count for at, count in self.tokens if begin + SETTLING_S <= at < begin + PHASE_S)
+            / (PHASE_S - SETTLING_S)
             for begin in (number * PHASE_S for number in range(len(phases)))
         ]
 
     @property
     def switches(self) -> int:
-        """Of the governor."""
+        """How often the governor has switched drafting."""
         governor = self.core.fleet.pools["pool"].governor
         return 0 if governor is None else governor.switches
 
@@ -201,7 +202,7 @@ class Course:
             self._at(now + self._chance.random() * THINK_S, partial(self._ask, client))
 
     def _ask(self, client: int, now: float) -> None:
-        if client >= self._wanted:  # those that came last leave first
+        if client >= self._wanted:  # the clients that came last leave first
             self._clients = min(self._clients, client)
             return
         lease_id = f"lease-{next(self._numbers)}"
@@ -244,7 +245,7 @@ class Course:
 
 
 def shape_of(name: str, drafts: int, acceptance: float) -> Shape:
-    """What is modelled. Raises ValueError where drafts never stop paying, or never pay."""
+    """The shape of a node. Raises ValueError if drafts never pay, or never stop paying."""
     found = node_named(name)
     line = Roofline(found)
     drafting = Drafting(line, head_parameters(Path("no-such-head"), found.model), PROMPT_TOKENS + OUTPUT_TOKENS / 2)

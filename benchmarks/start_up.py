@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[1]
 
 
 class Measure(NamedTuple):
-    """One thing that is started. run: starts it, waits for its end. bound: the most of the reference that it may cost;
-    None: it is only shown."""
+    """One start. run: starts a process and waits for its end. bound: the most CPU time that it may cost, as a multiple
+    of the reference's; None if it is only shown."""
 
     name: str
     run: Callable[[], None]
@@ -36,7 +36,7 @@ class Measure(NamedTuple):
 
 
 def python(*arguments: str) -> Callable[[], None]:
-    """A fresh interpreter with these arguments."""
+    """A function that runs a fresh interpreter with these arguments."""
 
     def run() -> None:
         subprocess.run([sys.executable, *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
@@ -45,7 +45,7 @@ def python(*arguments: str) -> Callable[[], None]:
 
 
 def with_byte_code(folder: str) -> None:
-    """Interpreters that are started from now on keep what they compiled there, whatever the shell says."""
+    """Make interpreters that are started from now on keep their byte code in `folder`, whatever the shell has set."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = folder
 
@@ -56,13 +56,13 @@ BOUNDS = {"slipstream --help": 0.6, "gateway, ready": 2.7}
 
 
 def measures() -> list[Measure]:
-    """One for each start that has an import budget."""
+    """A measure for each start that has an import budget."""
     starts = tomllib.loads(STARTS.read_text())
     return [Measure(name, python("-c", each["run"]), BOUNDS.get(name)) for name, each in starts.items()]
 
 
 def cpu_s(run: Callable[[], None]) -> float:
-    """CPU seconds of the processes that it starts and waits for."""
+    """Call `run`; returns the CPU seconds of the processes that it starts and waits for."""
     before = os.times()
     run()
     after = os.times()
@@ -70,7 +70,7 @@ def cpu_s(run: Callable[[], None]) -> float:
 
 
 def main(rounds: int) -> list[str]:
-    """Measure and print; returns what was missed."""
+    """Measure and print; returns the bounds that were missed."""
     chosen = [REFERENCE, *measures()]
     with tempfile.TemporaryDirectory() as folder:
         with_byte_code(folder)

@@ -1,4 +1,4 @@
-"""What a step of a real engine costs, learnt from its steps: for a modelled engine, instead of a data sheet."""
+"""Prices of an engine's step, learnt from its steps: a modelled engine takes them in place of a data sheet."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from benchmarks.stepped_engine import Step
 
 PASSES = 4
 MIN_SHARE = 0.05
-"""Of the mean step's time: shorter steps do not weigh more than one of this length."""
+"""A share of the mean step's time: a shorter step weighs no more than one of this length."""
 
 
 FEW = 8
-"""Streams up to which reading the weights hides the sums; beyond, a step costs more at once and with each of them."""
+"""Streams up to which reading the weights hides the arithmetic; beyond, a step has a fixed extra cost and one for each
+further stream."""
 
 
 class StepPrices:
-    """Seconds per part of a step, as `engines.performance.roofline.StepTimes`."""
+    """Seconds per part of a step, with the methods of `engines.performance.roofline.StepTimes`."""
 
     kv_capacity_tokens = 1 << 24
 
@@ -42,9 +43,10 @@ class StepPrices:
 
 
 def learnt(steps: Sequence[Step]) -> StepPrices:
-    """Least squares on errors relative to the fitted time, no price below 0, the sum of all steps as measured.
+    """Fit prices by least squares on errors relative to the fitted time, none below 0, with the sum of all steps as
+    measured.
 
-    Relative to the measured time instead, lucky steps would weigh most and everything would come out too cheap.
+    With errors relative to the measured time, lucky steps would weigh most, and all prices would be too low.
     """
     features = np.array([_features(step) for step in steps])
     times = np.array([step.taken_s for step in steps])
@@ -67,7 +69,7 @@ def _features(step: Step) -> list[float]:
 
 
 def _not_negative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Least squares over the columns whose weights are not negative; the others are left out one after the other."""
+    """Least squares without negative weights: columns with a negative weight are left out, one at a time."""
     live = list(range(features.shape[1]))
     while True:
         weights, *_ = np.linalg.lstsq(features[:, live], times, rcond=None)

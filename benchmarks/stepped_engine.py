@@ -1,4 +1,4 @@
-"""The embedded engine stepped by hand. Its clock is the CPU time of its own thread: a busy machine does not stop it."""
+"""The embedded engine, stepped by hand. Its clock is its thread's CPU time, which other work does not advance."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What one step computed, and how long it took."""
+    """The work of one step, and its duration."""
 
     prompt_tokens: int
     prompt_pairs: float
     streams: int
     context_tokens: int
-    """Of the streams together, before the step."""
+    """The context of all streams together, before the step."""
     taken_s: float
 
 
 class Run(msgspec.Struct):
-    """How the engine met some arrivals. Times by their place in the list."""
+    """The engine's steps and times for some arrivals. Times are by the arrival's index in the list."""
 
     steps: list[Step]
     first_s: dict[int, float]
@@ -42,7 +42,7 @@ class Run(msgspec.Struct):
 
 
 class _Letters:
-    """Every token is one letter, so that each is told when it is made."""
+    """A text stream in which every token is one letter, so that each token makes a delta at once."""
 
     def step(self, id_: int) -> str:
         return "x"
@@ -52,7 +52,7 @@ class _Letters:
 
 
 class SteppedEngine:
-    """One engine, one thread. Prompts must not repeat: its prefix cache is on."""
+    """One engine on one thread. Prompts must not repeat, since its prefix cache is on."""
 
     def __init__(self, model: str, context_tokens: int) -> None:
         self.config = EngineConfig(model=model, threads=1)
@@ -62,7 +62,7 @@ class SteppedEngine:
         self._numbered = 0
 
     def run(self, arrivals: list[Arrival]) -> Run:
-        """All of them answered."""
+        """Run the arrivals until all are answered."""
         run = Run([], {}, {})
         known: dict[str, int] = {}
         now, left = 0.0, list(enumerate(arrivals))

@@ -48,40 +48,40 @@ SWITCH = Path(__file__).parent / "switched_tracing"
 GUARD_S = 30
 Load = Callable[[Side, int], Awaitable[None]]
 TIMED = 100_000
-"""Requests that are not chosen."""
+"""The number of unchosen requests that are timed."""
 STREAM_TOKENS, SPACING_S, STREAMS = 64, 0.005, 32
 
 
 class Sending:
-    """A gateway's, from without."""
+    """Switches a gateway's making of spans, and reads the CPU time of sending them."""
 
-    def __init__(self, gateway: Side, said: Path) -> None:
+    def __init__(self, gateway: Side, state_file: Path) -> None:
         self._gateway = gateway
-        self._said = said
+        self._state_file = state_file
         self.sender = 0
-        """Id of the thread that sends spans."""
+        """The id of the thread that sends spans."""
 
     async def switch(self, to: str) -> None:
-        """To "on" or "off"; returns when it is so."""
+        """Switch to "on" or "off"; returns once the gateway has switched."""
         os.kill(self._gateway.pid, signal.SIGUSR2)
         async with asyncio.timeout(GUARD_S):
-            while not self._said.exists() or not self._said.read_text().startswith(f"{to} "):  # noqa: ASYNC110
+            while not self._state_file.exists() or not self._state_file.read_text().startswith(f"{to} "):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-        self.sender = int(self._said.read_text().split()[1])
+        self.sender = int(self._state_file.read_text().split()[1])
 
     def sender_us(self) -> float:
-        """CPU of sending so far."""
+        """The CPU time of sending spans so far."""
         return self._gateway.thread_us(self.sender)
 
 
 async def streams(gateway: Side, requests: int) -> None:
-    """Short answers, as an engine generates them."""
+    """Send requests for short answers, with tokens at an engine's pace."""
     await gateway.engine.control(ttft_s=0.0, inter_token_s=SPACING_S, tokens=STREAM_TOKENS)
     await closed_loop(gateway.client, requests, STREAMS, STREAM_TOKENS)
 
 
 class Cost(msgspec.Struct):
-    """Of a request, over that with tracing off. ci95: where it lies."""
+    """The cost of a request over that with tracing off. ci95: the bounds of its 95 % confidence interval."""
 
     ratio: float
     ci95: tuple[float, float]
@@ -91,9 +91,9 @@ class Cost(msgspec.Struct):
 
 
 def unchosen_us() -> float:
-    """CPU of what is done for a request that is not chosen: it has a place in a trace, and its engine is told so."""
-    nobody = cast(SpanQueue, None)  # nothing is exported
-    spans, headers = RequestSpans(Tracing(nobody), Sampler(0.0)), {b"content-type": b"application/json"}
+    """The CPU time of tracing for an unchosen request: it gets a trace context, which is passed to its engine."""
+    no_queue = cast(SpanQueue, None)  # nothing is exported
+    spans, headers = RequestSpans(Tracing(no_queue), Sampler(0.0)), {b"content-type": b"application/json"}
     arrivals = [Arrival(CHAT, headers) for _ in range(TIMED)]
     ended, header = Ended(200), b""
     began_s = time.thread_time()
@@ -110,25 +110,26 @@ def unchosen_us() -> float:
 
 
 def of_one_percent(unchosen: float, every: Cost) -> dict[str, float | list[float]]:
-    """From what it costs not to choose a request, as a part of it, and what it costs to choose each."""
+    """The cost of tracing one request in a hundred. unchosen: an unchosen request's cost as a share of its CPU. every:
+    the cost of tracing each request."""
     costs = every.ci95[0], every.ratio, every.ci95[1]
     low, middle, high = (round(1 + 0.99 * unchosen + 0.01 * (each - 1), 4) for each in costs)
     return {"ratio": middle, "ci95": [low, high]}
 
 
 async def of_each(rounds: int, requests: int, load: Load) -> Cost:
-    """With every request traced. load: asks for so many."""
+    """Measure the cost with every request traced. load: sends a number of requests."""
     async with contextlib.AsyncExitStack() as stack:
-        there = stack.enter_context(collector())
-        said = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "said"
+        receiver = stack.enter_context(collector())
+        state_file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "said"
         settings = {
-            "SLIPSTREAM_TRACING__OTLP_ENDPOINT": there.url,
+            "SLIPSTREAM_TRACING__OTLP_ENDPOINT": receiver.url,
             "SLIPSTREAM_TRACING__SAMPLE_RATIO": "1.0",
             "PYTHONPATH": str(SWITCH),
-            "SWITCHED_TRACING": str(said),
+            "SWITCHED_TRACING": str(state_file),
         }
         gateway = await stack.enter_async_context(side(HERE, settings))
-        tracing = Sending(gateway, said)
+        tracing = Sending(gateway, state_file)
         await load(gateway, WARM_UP)
         await tracing.switch("off")
         await tracing.switch("on")
@@ -142,9 +143,9 @@ async def of_each(rounds: int, requests: int, load: Load) -> Cost:
                 if state == order[0]:
                     await tracing.switch(order[1])
             order.reverse()
-        await asyncio.to_thread(there.wait_for, "place")
+        await asyncio.to_thread(receiver.wait_for, "place")
         sending_us = (tracing.sender_us() - sent_before_us) / (rounds * requests)
-        spans = len(there.spans)
+        spans = len(receiver.spans)
     off_us = statistics.median(cost_us["off"])
     making, low, high = compared(cost_us["off"], cost_us["on"])
     sending = sending_us / off_us

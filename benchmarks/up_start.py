@@ -30,18 +30,18 @@ from tests.slipstream.deployment import RestartableDeployment
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 FIRST, LATER = "first", "later"
 BOUNDS = {(FIRST, False): 24.0, (LATER, False): 16.0, (LATER, True): 36.0}
-"""CPU seconds of all processes, as a multiple of the reference's: for each start, and whether with engines."""
+"""The most CPU seconds of all processes, as a multiple of the reference's, by start and whether with engines."""
 
 
 class Start(NamedTuple):
-    """What one start took. cpu_s: by process, PostgreSQL's and the short-lived ones together."""
+    """The times of one start. cpu_s: by process, with those of PostgreSQL as one and the short-lived ones as one."""
 
     wall_s: float
     cpu_s: dict[str, float]
 
 
 def start(place: RestartableDeployment, *, fetched: bool) -> Start:
-    """Start, note what was used until the last line, and stop."""
+    """Start, measure until the start's last line, and stop."""
     began_s = time.monotonic()
     try:
         place.up(environment={"SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": str(fetched).lower()})
@@ -56,12 +56,12 @@ def start(place: RestartableDeployment, *, fetched: bool) -> Start:
 
 
 def used_by(pid: int, name: str) -> Iterator[tuple[str, float]]:
-    """CPU seconds of a process and, by name, of those it started; what had ended by now is its parent's."""
+    """CPU seconds of a process and its descendants, by name; a process that has ended counts for its parent."""
     own, reaped = _cpu_s(pid)
     yield name, own
     yield ("short-lived" if name == "up" else name), reaped
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one of PostgreSQL's ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a process of PostgreSQL has just ended
             yield from used_by(int(child), _name_of(child) if name == "up" else name)
 
 
@@ -77,7 +77,7 @@ def _cpu_s(pid: int) -> tuple[float, float]:
 
 
 def main(rounds: int, *, engines: bool, fetched: bool = False) -> list[str]:
-    """Measure and print; returns what was missed."""
+    """Measure and print; returns the bounds that were missed."""
     with tempfile.TemporaryDirectory(prefix="slip-start-") as folder:
         with_byte_code(f"{folder}/byte-code")
         place = RestartableDeployment(Path(folder) / "d", engines=engines or fetched)

@@ -54,12 +54,12 @@ async def main(requests: int) -> None:
             await asyncio.sleep(pauses.uniform(0, LONGEST_PAUSE_S))
             await _ask(http, running)
             ended_s = time.perf_counter()
-            shown, told = await asyncio.gather(
+            shown, rolled_up = await asyncio.gather(
                 _shown(console.page, number, ended_s), _rolled_up(running, number, ended_s)
             )
             page_s.append(shown)
-            rolled_up_s.append(told)
-            print(f"request {number:>3}: page {shown:5.2f} s, roll-up {told:5.2f} s", flush=True)
+            rolled_up_s.append(rolled_up)
+            print(f"request {number:>3}: page {shown:5.2f} s, roll-up {rolled_up:5.2f} s", flush=True)
     line = {
         "requests": requests,
         "page_p50_s": round(statistics.median(page_s), 2),
@@ -78,7 +78,7 @@ async def main(requests: int) -> None:
 async def signed_in(
     stack: contextlib.AsyncExitStack, chromium: str, engine: FakeEngineProcess
 ) -> tuple[Deployment, Console]:
-    """A deployment in front of this engine, and its first account's window on the console's first page."""
+    """Start a deployment in front of this engine; returns it, and a console where its first account is signed in."""
     fleet = fake_fleet(engine.url, tokenizer=CHAT_TOKENIZER, context_tokens=20_000)
     running = await stack.enter_async_context(deployment(environment=fleet, token=TOKEN, on_disk=True))
     browser = await stack.enter_async_context(_chromium(chromium))
@@ -111,13 +111,13 @@ async def _ask(http: aiohttp.ClientSession, running: Deployment) -> None:
 
 
 async def _shown(page: Page, number: int, since_s: float) -> float:
-    """Seconds until the page counts so many requests."""
+    """Seconds until the page shows `number` requests."""
     await page.wait_for_function(SHOWS, arg=number, timeout=60_000, polling=20)
     return time.perf_counter() - since_s
 
 
 async def _rolled_up(running: Deployment, number: int, since_s: float) -> float:
-    """Seconds until the roll-up does."""
+    """Seconds until the roll-up's table has `number` requests."""
     async with running.database() as database:
         while await database.fetchval("SELECT sum(requests) FROM gateway.organization_usage_daily") != number:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_EVERY_S)  # another process' state

@@ -46,7 +46,7 @@ from tools.simulator.sessions import SessionsConfig, sessions
 MODEL, TOKEN = "fake", "benchmark"
 TOKENIZER = Path(__file__).parents[1] / "models" / "slipstream-chat"
 IDS = range(300, 2_000)
-"""Of plain text in the tokenizer's vocabulary."""
+"""Token ids that are plain text in the tokenizer's vocabulary."""
 CONTEXT_TOKENS = 65_536
 CRITERION = 0.15
 MORE_REPLICAS = 8
@@ -57,10 +57,10 @@ SHAPE = SessionsConfig(
 
 
 class PacedEngine(MockEngine):
-    """Continues token ids, and knows them again by their blocks."""
+    """A mock engine for prompts of token ids, whose blocks are the cache keys."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Completions, in the dialect of SGLang: the first token and the last one are told."""
+        """Answer a completion in SGLang's dialect, with an event for the first token and one for the last."""
         body = await request.json()
         ids = body["prompt"]
         self._numbered += 1
@@ -71,11 +71,11 @@ class PacedEngine(MockEngine):
         self._follow()
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        for text, made, finish in (("t", 1, None), (" t", job.output_tokens, "length")):
+        for text, generated, finish in (("t", 1, None), (" t", job.output_tokens, "length")):
             await self.news[job.id].get()
             usage = {
-                "prompt_tokens": job.prompt_tokens, "completion_tokens": made,
-                "total_tokens": job.prompt_tokens + made,
+                "prompt_tokens": job.prompt_tokens, "completion_tokens": generated,
+                "total_tokens": job.prompt_tokens + generated,
                 "prompt_tokens_details": {"cached_tokens": job.cached_tokens},
             }  # fmt: skip
             choices = [{"index": 0, "text": text, "finish_reason": finish}]
@@ -87,7 +87,7 @@ class PacedEngine(MockEngine):
 
 
 async def engines(number: int, name: str) -> None:
-    """Serve until killed; prints a URL for each."""
+    """Serve `number` engines until killed; prints the URL of each."""
     for _ in range(number):
         engine = PacedEngine(0, name=name)
         await serve(engine)
@@ -96,7 +96,7 @@ async def engines(number: int, name: str) -> None:
 
 
 async def run(platform: Deployment, key: str, load: Sequence[Arrival], seed: int) -> list[Answer]:
-    """Every request at its time."""
+    """Send every request at its time; returns the answers."""
     prompts, answers = Prompts(seed, IDS, BLOCK_TOKENS), [Answer(arrival) for arrival in load]
     bodies = [
         msgspec.json.encode({
@@ -114,7 +114,7 @@ async def run(platform: Deployment, key: str, load: Sequence[Arrival], seed: int
 
 
 def figures(answers: Sequence[Answer], replicas: int) -> dict[str, float]:
-    """Those of `tools.simulator.summary`, over the same part of the arrivals."""
+    """The figures of `tools.simulator.summary`, over the same part of the arrivals."""
     times = sorted(answer.arrival.at_s for answer in answers)
     begin = times[int(len(times) * SimulatorConfig().warm_up)]
     counted = [answer for answer in answers if answer.arrival.at_s >= begin]
@@ -130,14 +130,14 @@ def figures(answers: Sequence[Answer], replicas: int) -> dict[str, float]:
 
 
 async def simulated(trace: Path, replicas: int, node: str) -> dict[str, float]:
-    """What `slipstream tools simulate` says of the trace, as the mean of its runs."""
+    """The figures that `slipstream tools simulate` predicts for the trace, as the mean of its runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "slipstream", "tools", "simulate", "--trace", str(trace), "--recorded", "--node", node,
         "--replicas", str(replicas), "--spread", "0", "--seeds", "3", "--policy", "ours", "--json",
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    told, _ = await process.communicate()
-    (row,) = msgspec.json.decode(told)
+    output, _ = await process.communicate()
+    (row,) = msgspec.json.decode(output)
     names = ("offered", "goodput", "shed", "ttft_p50_ms", "ttft_p99_ms")
     return {name: sum(one[name] for one in row["runs"]) / len(row["runs"]) for name in names}
 
@@ -151,9 +151,9 @@ def show(name: str, found: dict[str, float]) -> None:
 
 
 async def all_written(platform: Deployment, requests: int) -> None:
-    """Return once ledger and samples hold what was served."""
+    """Return once the ledger and the samples have all served requests."""
     async with platform.database() as database:
-        while (  # noqa: ASYNC110  the database tells nobody
+        while (  # noqa: ASYNC110  the database sends no notification
             await database.fetchval("SELECT count(*) FROM gateway.prefix_samples") < requests
             or await database.fetchval("SELECT count(DISTINCT request_id) FROM gateway.usage_events") < requests
         ):

@@ -1,4 +1,4 @@
-"""How an item is asked in the API that customers use: a conversation, or a gap in a file."""
+"""Builds the request of an item in the API that customers use: a conversation, or a gap in a file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ CHAT, FILL = "/v1/chat/completions", "/v1/fim/completions"
 
 
 def path_of(question: Question) -> str:
-    """Where it is asked."""
+    """The API path of a question."""
     return CHAT if question.gap is None else FILL
 
 
 def body_of(question: Question, model: str) -> dict[str, Any]:
-    """For the greedy answer. Of a gap as an editor asks it, whose model's `fim` settings hold; but an unsure completion
-    is not left out, for it is the model that is measured."""
+    """The body that requests the greedy answer. For a gap, it is an editor's request, to which the model's `fim`
+    settings apply, but unsure completions are returned too, since the model is measured."""
     body: dict[str, Any] = {"model": model, "temperature": 0, "max_tokens": question.max_tokens}
     if (gap := question.gap) is None:
         return body | {"messages": list(question.messages)}
@@ -24,5 +24,5 @@ def body_of(question: Question, model: str) -> dict[str, Any]:
 
 
 def text_of(body: Any) -> str:
-    """Of an answer, which both APIs shape alike."""
+    """The text of a response, which has the same shape in both APIs."""
     return str(body["choices"][0]["message"]["content"] or "")

@@ -1,4 +1,4 @@
-"""Ten conversations a newcomer would try, as they come: `python -m evals.chats URL --model NAME` prints Markdown."""
+"""Ten conversations that a newcomer would try, unedited: `python -m evals.chats URL --model NAME` prints Markdown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHATS = (
 
 
 async def transcript(endpoint: Endpoint) -> str:
-    """All of them, in Markdown."""
+    """All conversations in Markdown."""
     parts = []
     for questions in CHATS:
         answers = await converse(endpoint, questions)

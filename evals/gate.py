@@ -1,17 +1,17 @@
-"""Whether a candidate may take the place of a baseline, slice by slice, judged from answers to the same items.
+"""Decides slice by slice whether a candidate may replace a baseline, from answers to the same items.
 
-Pure: who asks, draws more items and stores is not here. What the outcomes prove:
+Pure: it does not run models, draw items or store results. The outcomes prove:
 
 - pass: the candidate is not worse than the baseline by the margin or more, in this slice. A candidate that is so much
-  worse passes with a probability of alpha at most. There is no pass for want of evidence: with too few items the bound
-  lies below the margin whatever the answers were.
-- fail: the candidate is worse. An equal one fails with a probability of fail_alpha at most, all slices and looks
-  together; alpha, unless the rule says otherwise.
-  That it was not shown to be as good is no failure.
-- inconclusive: neither is shown. More items may decide (`SliceVerdict.next_look`), or the budget has ended.
+  worse passes with a probability of at most alpha. A lack of evidence is no pass: with too few items, the bound is
+  below the margin whatever the answers were.
+- fail: the candidate is worse. An equal one fails with a probability of at most fail_alpha over all slices and looks;
+  it is alpha unless the rule sets it.
+  A lack of proof that it is as good is no failure.
+- inconclusive: neither is proved. More items may decide (`SliceVerdict.next_look`), or the budget is used up.
 
-Every slice must pass, each at alpha: passing needs no correction for how many there are (an intersection-union test,
-Berger 1982), failing does, and gets fail_alpha divided by them.
+Every slice must pass at alpha. Passing needs no correction for the number of slices (an intersection-union test, Berger
+1982); failing does, so fail_alpha is divided by that number.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from evals.statistics.paired import (
 from evals.statistics.sizes import items_needed, passing_probability
 
 _DIGITS = 9
-"""Bounds are rounded to, so that another machine's last bit changes no verdict."""
+"""Decimals of bounds, so that another machine's last bit changes no verdict."""
 
 
 class Decision(StrEnum):
-    """Of a slice, or of all."""
+    """The decision on a slice, or on all slices."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -48,38 +48,37 @@ class Decision(StrEnum):
 
 
 class PairedItem(msgspec.Struct, frozen=True, array_like=True):
-    """One item as both answered it."""
+    """One item with the scores of both answers."""
 
     slice: str
     cluster: str
-    """The template or document it was made from."""
+    """The template or document that it was made from."""
     baseline: float
-    """How right the answer was, 0 to 1."""
+    """Score of the answer, 0 to 1."""
     candidate: float
 
 
 class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a slice must show, fixed before its first item is asked.
+    """The criteria of a slice, fixed before its first item is run.
 
-    Raises ValueError naming the field, its value and what is allowed (msgspec.ValidationError where it is decoded).
+    Raises ValueError, naming the field, its value and the allowed ones (msgspec.ValidationError if it is decoded).
     """
 
     margin: float = 0.02
     """Share of items by which a candidate must not be worse."""
     alpha: float = 0.05
-    """Probability of a pass when it is worse by the margin, all looks together."""
+    """Probability, over all looks, that a candidate that is worse by the margin passes."""
     fail_alpha: float | None = None
-    """Probability that an equal candidate fails the gate, all slices and looks together; None: alpha."""
+    """Probability, over all slices and looks, that an equal candidate fails the gate; None for alpha."""
     power: float = 0.8
     """Probability that an equal candidate passes, for which `SliceVerdict.items_needed` is planned."""
     first_look: int = 200
-    """Items that are looked at first; then at twice as many, and so on."""
+    """Items at the first look; each later look has twice as many."""
     budget: int = 1600
-    """Items after which nothing more is drawn."""
+    """Items after which no more are drawn."""
     correlation: float = 0.05
-    """Intraclass correlation within a cluster that is reckoned with for losses too rare to have shown: with so large a
-    part of them, a cluster loses as one. 0: items are independent where nothing says otherwise; 1: a whole cluster may
-    be lost unseen, and counts as one item."""
+    """Assumed intraclass correlation of losses that are too rare to have been observed. With 0, items are independent
+    unless the observed ones show otherwise. With 1, a whole cluster may be lost unobserved, and counts as one item."""
 
     def __post_init__(self) -> None:
         for name, value in (("margin", self.margin), ("power", self.power)):
@@ -94,12 +93,12 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def failing(self) -> float:
-        """What is divided over the slices that may fail the gate."""
+        """The probability that is divided among the slices that may fail the gate."""
         return self.alpha if self.fail_alpha is None else self.fail_alpha
 
 
 class SliceVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last look at a slice found. Shares of items, 0 to 1; a candidate that is worse has negative ones."""
+    """The result of the last look at a slice. Shares are of items, 0 to 1; a worse candidate has negative ones."""
 
     slice: str
     decision: Decision
@@ -109,82 +108,82 @@ class SliceVerdict(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float
     fail_alpha: float
     power: float
-    """As the rule wants them."""
+    """From the rule, like the three before it."""
     drawn: int
-    """Items that were given."""
+    """Items that were drawn."""
     n: int
-    """Items that the look counted; 0 before the first look."""
+    """Items in the look; 0 before the first look."""
     clusters: int
     difference: float
     """Candidate minus baseline, mean over items."""
     lower: float
-    """The difference is above it; at the level that this look may spend of alpha. A pass where it is above -margin."""
+    """Lower bound of the difference, at this look's part of alpha. The slice passes if it is above -margin."""
     upper: float
-    """The difference is below it; at this look's part of fail_alpha divided by the slices. A fail where below 0."""
+    """Upper bound, at this look's part of fail_alpha divided by the slices. The slice fails if it is below 0."""
     flip_share: float
-    """Items whose score differs."""
+    """Share of items whose scores differ."""
     power_reached: float
     """Probability that an equal candidate, whose items flip as these do, passes with n items at this look's level."""
     items_needed: int
-    """Items beyond those drawn with which that would be `power` at the last look; 0 once it is decided. May exceed what
-    the budget has left: then the slice will probably end inconclusive."""
+    """Additional items with which that would be `power` at the last look; 0 once it is decided. If they exceed the
+    remaining budget, the slice will probably end inconclusive."""
     next_look: int | None
-    """Items at which it is looked at again; None: it is decided, or the budget has ended."""
+    """Items at the next look; None if the slice is decided or the budget is used up."""
 
 
 class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all slices together."""
+    """The verdict on all slices together."""
 
     decision: Decision
-    """fail: some slice failed; pass: all passed; inconclusive: anything else."""
+    """fail if any slice failed, pass if all passed, else inconclusive."""
     reason: str
     slices: tuple[SliceVerdict, ...]
 
     @property
     def wanted(self) -> dict[str, int]:
-        """To how many items each slice should be drawn; empty once more items would not change the decision."""
+        """The number of items that each slice should have; empty once more items would not change the decision."""
         if self.decision is not Decision.INCONCLUSIVE:
             return {}
         return {one.slice: one.next_look for one in self.slices if one.next_look is not None}
 
 
 def judge(items: Mapping[str, Sequence[PairedItem]], rules: Mapping[str, SliceRule]) -> GateVerdict:
-    """The verdict of all slices that have a rule. items: by slice, each in the order in which they were drawn.
+    """The verdict on all slices that have a rule. items: by slice, each in the order in which they were drawn.
 
-    A slice without items is inconclusive. The same items give the same verdict, however often they are judged. Raises
-    ValueError for items without a rule, and as `judge_slice`.
+    A slice without items is inconclusive. Equal items always give an equal verdict. Raises ValueError for items without
+    a rule, and for those that `judge_slice` refuses.
     """
     if not rules:
         raise ValueError("rules: no slice has one; a gate that asks nothing proves nothing")
-    if strangers := sorted(set(items) - set(rules)):
-        raise ValueError(f"items: {', '.join(strangers)} has no rule; there are {', '.join(sorted(rules))}")
+    if unknown := sorted(set(items) - set(rules)):
+        raise ValueError(f"items: {', '.join(unknown)} has no rule; there are {', '.join(sorted(rules))}")
     verdicts = tuple(
         judge_slice(items.get(name, ()), rule, name=name, slices=len(rules)) for name, rule in sorted(rules.items())
     )
     by_decision = {decision: [one.slice for one in verdicts if one.decision is decision] for decision in Decision}
-    for decision, said in ((Decision.FAIL, "worse"), (Decision.INCONCLUSIVE, "not decided")):
+    for decision, outcome in ((Decision.FAIL, "worse"), (Decision.INCONCLUSIVE, "not decided")):
         if names := by_decision[decision]:
-            reason = f"{len(names)} of {len(verdicts)} slices {said}: {', '.join(names)}"
+            reason = f"{len(names)} of {len(verdicts)} slices {outcome}: {', '.join(names)}"
             return GateVerdict(decision=decision, reason=reason, slices=verdicts)
     return GateVerdict(decision=Decision.PASS, reason=f"all of {len(verdicts)} slices passed", slices=verdicts)
 
 
 def judge_slice(items: Sequence[PairedItem], rule: SliceRule, *, name: str = "", slices: int = 1) -> SliceVerdict:
-    """Look at the items as the rule's looks would have, one after the other; the first decision stands.
+    """Repeat the rule's looks at the items, one after the other; the first decision stands.
 
-    So it may be asked after every item, as often as anybody likes: between two looks it says what the last one said.
-    items: in the order in which they were drawn, which must not depend on how they were answered. slices: how many may
-    fail the gate. Raises ValueError for a score outside 0 to 1, and for items of more than one slice.
+    So it may be called after every item: between two looks, it returns the result of the last one. items: in the order
+    in which they were drawn, which must not depend on the answers. slices: how many may fail the gate. Raises
+    ValueError for a score outside 0 to 1, and for items of more than one slice.
     """
     _require_sound(items, name)
     counts = looks(rule.first_look, rule.budget)
     passing, failing = levels(rule.alpha, counts), levels(rule.failing / slices, counts)
     verdict = _before_the_first(items, rule, name)
-    for place, count in enumerate(counts):
+    for index, count in enumerate(counts):
         if count > len(items):
             break
-        coming = counts[place + 1] if place + 1 < len(counts) else None
-        verdict = _look(items, count, rule, passing[place], failing[place], passing[-1], coming, name)
+        following = counts[index + 1] if index + 1 < len(counts) else None
+        verdict = _look(items, count, rule, passing[index], failing[index], passing[-1], following, name)
         if verdict.decision is not Decision.INCONCLUSIVE:
             break
     return verdict
@@ -242,11 +241,11 @@ def _look(
 
 
 def lower_bound(found: Clustered, counted: Flips, level: float, rare: float) -> float:
-    """Above which the true difference is, but for a probability of `level`. -1 with fewer than two clusters.
+    """Lower bound of the true difference with an error probability of `level`; -1 with fewer than two clusters.
 
-    The wider of Student's bound, which knows clusters and needs flips, and the exact bound by counts, which needs none
-    and knows no clusters; and beside it, at right angles, the loss that no item has shown: as large as the exact bound
-    of nothing seen, times the design effect `rare` = 1 + (cluster_items - 1) * correlation.
+    It is the wider of Student's bound, which accounts for clusters but needs flips, and the exact bound by counts,
+    which needs no flips but ignores clusters. The loss that no item has shown is added in quadrature: the exact bound
+    without losses, times the design effect `rare` = 1 + (cluster_items - 1) * correlation.
     """
     if found.freedom <= 0.0:
         return -1.0
@@ -256,9 +255,9 @@ def lower_bound(found: Clustered, counted: Flips, level: float, rare: float) -> 
 
 
 def upper_bound(found: Clustered, counted: Flips, level: float) -> float:
-    """Below which the true difference is, but for a probability of `level`. 1 with fewer than two clusters.
+    """Upper bound of the true difference with an error probability of `level`; 1 with fewer than two clusters.
 
-    Not below 0 unless the exact test says, too, that there are more losses than chance makes.
+    It is below 0 only if the exact test also finds more losses than chance explains.
     """
     if found.freedom <= 0.0:
         return 1.0

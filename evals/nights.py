@@ -1,19 +1,19 @@
-"""Whether a night found a model worse than before, slice by slice, from the answers of its nights.
+"""Decides slice by slice whether a model became worse, from the answers of its nights.
 
-Pure: who asks, stores and reports is not here. A night asks one part of a panel of items whose parts come round
-(`control.evals.store.panel_seed`), so each item of tonight has been answered on earlier nights and its scores are
-compared with its own earlier scores. The outcomes of a slice:
+Pure: it does not run models, store or report. A night runs one part of a panel of items, whose parts rotate
+(`control.evals.store.panel_seed`). So each item of tonight was answered on earlier nights, and its scores are compared
+with its own earlier ones. The outcomes of a slice:
 
 - fail: the last nights score lower than the same items did before, by exact tests of losses against wins at this
-  night's part of alpha (`_upper`). A night of a model that has not changed fails with a probability of
-  `NightRule.false_alarms` at most, all slices, windows and references together: 50 such nights raise one or more
-  alarms with a probability of 50 times that at most, however the nights hang together (Bonferroni over nights).
-- pass: the items are shown not to be worse by the margin, against every reference that there is, each time by the
-  window that shares most items with it.
-- inconclusive: neither, with the reason.
+  night's part of alpha (`_upper`). A night of an unchanged model fails with a probability of at most
+  `NightRule.false_alarms` over all slices, windows and references: 50 such nights raise an alarm with a probability of
+  at most 50 times that, however the nights depend on each other (Bonferroni over nights).
+- pass: the items are proved not to be worse by the margin, against every available reference, each time by the window
+  that shares the most items with it.
+- inconclusive: neither is proved; a reason is given.
 
-Two references: the nights of the version before, for as long as the change is young, and earlier nights of the same
-version, which finds changes that no version records. Nights are looked at in windows that end tonight, so that a small
+There are two references: the nights of the version before, while the change is recent, and earlier nights of the same
+version, which reveal changes that no version records. Nights are judged in windows that end tonight, so that a small
 loss adds up over nights and a large one shows at once.
 """
 
@@ -49,17 +49,17 @@ class Against(StrEnum):
 class NightRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parameters of the judgement.
 
-    Raises ValueError naming the field, its value and what is allowed (msgspec.ValidationError where it is decoded).
+    Raises ValueError, naming the field, its value and the allowed ones (msgspec.ValidationError if it is decoded).
     """
 
     margin: float = 0.05
-    """Share of a slice's items by which it must be shown not to be worse, to pass."""
+    """Share of a slice's items by which it must be proved not to be worse, to pass."""
     alpha: float = 0.05
     """Probability that a slice passes tonight though it is worse by the margin."""
     false_alarms: float = 0.001
-    """Probability that a night of a model that has not changed fails: all slices, windows and references together."""
+    """Probability, over all slices, windows and references, that a night of an unchanged model fails."""
     windows: tuple[int, ...] = (1, 3, 7)
-    """Nights up to tonight that are looked at together, rising."""
+    """Numbers of nights up to tonight that are judged together, rising."""
     history_nights: int = 28
     """Nights before a window whose scores are the reference."""
     version_nights: int = 14
@@ -106,17 +106,17 @@ class NightSlice(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """A sentence for people."""
     against: Against | None
-    """The reference that decided; null: there was none."""
+    """The reference that decided; null if there was none."""
     nights: int
-    """Nights up to tonight that were looked at together."""
+    """Nights up to tonight that were judged together."""
     items: int
     """Items that they and the reference share."""
     clusters: int
     difference: float
     lower: float
-    """The difference is above it, at `alpha`."""
+    """Lower bound of the difference, at `alpha`."""
     upper: float
-    """The difference is below it, at this test's part of `false_alarms`."""
+    """Upper bound of the difference, at this test's part of `false_alarms`."""
     score: float | None
     """Tonight's share of right answers."""
 
@@ -125,7 +125,7 @@ class NightVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on all slices of a model's night."""
 
     decision: Decision
-    """fail: some slice failed; pass: all passed; inconclusive: anything else."""
+    """fail if any slice failed, pass if all passed, else inconclusive."""
     reason: str
     version_since: date
     """The first of the nights up to tonight that ran the same version."""
@@ -140,7 +140,7 @@ class NightVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Comparison(msgspec.Struct, frozen=True):
-    """A window's items beside the same items of a reference."""
+    """A window's items compared with the same items of a reference."""
 
     against: Against
     nights: int
@@ -151,7 +151,7 @@ class _Comparison(msgspec.Struct, frozen=True):
     lower: float
     upper: float
     variance: float
-    """Of an item's difference, clusters included."""
+    """Variance of an item's difference, including clusters."""
     rare: float
     """The design effect, for losses that no item has shown."""
 
@@ -159,7 +159,7 @@ class _Comparison(msgspec.Struct, frozen=True):
 def judge(nights: Sequence[Night], rule: NightRule) -> NightVerdict:
     """The verdict on the last of a model's nights, the oldest first.
 
-    The same nights give the same verdict. Raises ValueError where there is no night, or it asked no slice.
+    Equal nights give an equal verdict. Raises ValueError without a night, or if the last one ran no slice.
     """
     if not nights or not nights[-1].slices:
         raise ValueError("nights: the last one has no slice; a night that asks nothing proves nothing")
@@ -185,7 +185,7 @@ def differences(before: Version, after: Version) -> tuple[str, ...]:
 
 
 def change_of(name: str, before: str, after: str) -> str:
-    """One difference of two versions, as `NightVerdict.changed` has it."""
+    """One difference between two versions, in the format of `NightVerdict.changed`."""
     return f"{name}: {before or 'none'} -> {after or 'none'}"
 
 
@@ -200,9 +200,9 @@ def _spell(nights: Sequence[Night]) -> int:
 
 
 def _together(verdicts: Sequence[NightSlice]) -> tuple[Decision, str]:
-    for decision, said in ((Decision.FAIL, "worse"), (Decision.INCONCLUSIVE, "not decided")):
+    for decision, outcome in ((Decision.FAIL, "worse"), (Decision.INCONCLUSIVE, "not decided")):
         if names := [one.slice for one in verdicts if one.decision is decision]:
-            return decision, f"{len(names)} of {len(verdicts)} slices {said}: {', '.join(names)}"
+            return decision, f"{len(names)} of {len(verdicts)} slices {outcome}: {', '.join(names)}"
     return Decision.PASS, f"all of {len(verdicts)} slices passed"
 
 
@@ -221,7 +221,7 @@ def _judge_slice(name: str, nights: Sequence[Night], spell: int, rule: NightRule
         )
         return _decided(name, Decision.FAIL, reason, worst, score)
     largest: dict[Against, _Comparison] = {}
-    for one in sorted(found, key=lambda one: one.items):  # of as many items the longest window: windows rise
+    for one in sorted(found, key=lambda one: one.items):  # of equally many items the longest window: windows rise
         largest[one.against] = one
     weakest = min(largest.values(), key=lambda one: one.lower)
     if weakest.lower > -rule.margin:
@@ -233,7 +233,7 @@ def _judge_slice(name: str, nights: Sequence[Night], spell: int, rule: NightRule
 def _comparisons(
     name: str, nights: Sequence[Night], spell: int, rule: NightRule, level: float
 ) -> Iterator[_Comparison]:
-    """All of a slice's tests of a night. Those whose reference has none of the items have no items."""
+    """All tests of a slice in a night. A test whose reference shares no item has no items."""
     for length in sorted({min(window, spell) for window in rule.windows}):
         earlier = nights[: len(nights) - length][-rule.history_nights :]
         reference = [each for each in earlier if each.version == nights[-1].version]
@@ -262,11 +262,11 @@ def _compared(
     found, counted = clustered(pairs), flips(difference for _, difference in pairs)
     rare = 1.0 + (found.cluster_items - 1.0) * rule.correlation
     variance = max(found.items * found.error**2, counted.share)
-    now = math.fsum(score - expected[seed][1] for seed, (_, score) in tonight.items() if seed in expected)
+    change = math.fsum(score - expected[seed][1] for seed, (_, score) in tonight.items() if seed in expected)
     return _Comparison(
         against,
         len(window),
-        now < 0.0,
+        change < 0.0,
         found.items,
         found.clusters,
         round(found.mean, _DIGITS),
@@ -278,12 +278,11 @@ def _compared(
 
 
 def _upper(counted: Flips, design_effect: float, level: float) -> float:
-    """Below which the true difference is, but for a probability of `level`; below 0 only if there are also more losses
-    than a fair coin makes.
+    """Upper bound of the true difference with an error probability of `level`; below 0 only if there are also more
+    losses than chance explains.
 
-    Of the same version no clusters count: if nothing has changed, an item's scores differ by the chance of each answer
-    alone. Another version may trade templates that it answers for others, so its flips count as fewer, by the design
-    effect.
+    Within one version, clusters do not count: if nothing has changed, an item's scores differ only by the chance of
+    each answer. Another version may answer other templates, so its flips count as fewer, by the design effect.
     """
     counted = Flips(counted.losses / design_effect, counted.wins / design_effect, counted.items / design_effect)
     upper = upper_by_counts(counted, level)
@@ -291,7 +290,7 @@ def _upper(counted: Flips, design_effect: float, level: float) -> float:
 
 
 def _means(name: str, slice_version: str, nights: Sequence[Night]) -> dict[int, tuple[str, float]]:
-    """By seed the cluster and the mean score: an item counts once, however many of the nights asked it."""
+    """Cluster and mean score by seed: an item counts once, however many of the nights ran it."""
     scores: dict[int, list[float]] = {}
     clusters: dict[int, str] = {}
     for night in nights:

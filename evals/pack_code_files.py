@@ -1,8 +1,8 @@
 """Packs the files in which code slices replay edits: `python -m evals.pack_code_files`.
 
-Two kinds, neither of which the shipped code model learnt from: files of the standard library that its training held
-out (`tools/training/data/slipstream-code.tsv.gz`, by name and SHA-256), and files of this repository, which is in no
-list of its training. A new pack is another version of the slices: results before and after it are never compared.
+There are two kinds, and the shipped code model learned from neither: files of the standard library that its training
+held out (`tools/training/data/slipstream-code.tsv.gz`, by name and SHA-256), and files of this repository, which its
+training did not use. A new pack is a new version of the slices: results before and after it are never compared.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import click
 from evals.slices.code_files import PACK, CodeFile, pack, places
 
 OWN = ("contracts", "control", "engines", "gateway", "infra", "router", "speculative", "storage", "tools/planning")
-"""Folders of this repository. One that is gone would be left out without a word."""
+"""Folders of this repository. A missing folder is left out silently."""
 OWN_FILES = 100
 OWN_BYTES = (2_500, 12_000)
 MIN_PLACES = 25
-"""Of a file: fewer would be asked again and again."""
+"""Minimum for a file: fewer places would be drawn again and again."""
 
 
 @click.command()
@@ -44,7 +44,7 @@ def main(stdlib: Path, repository: Path) -> None:
 
 
 def held_out(stdlib: Path, repository: Path) -> list[CodeFile]:
-    """Those that training held out and that are here as it saw them."""
+    """The files that training held out and that are unchanged here."""
     found = []
     rows = gzip.decompress((repository / "tools/training/data/slipstream-code.tsv.gz").read_bytes()).decode()
     for name, part, _, _, sha256 in (line.split("\t") for line in rows.splitlines()):
@@ -57,7 +57,7 @@ def held_out(stdlib: Path, repository: Path) -> list[CodeFile]:
 
 
 def own_files(repository: Path) -> list[CodeFile]:
-    """Drawn by a hash of their names."""
+    """Files of this repository, drawn by a hash of their names."""
     low, high = OWN_BYTES
     found = []
     for package in OWN:

@@ -1,4 +1,4 @@
-"""How many of a slice's items were answered right, and how sure that is."""
+"""The share of a slice's items that were answered right, and its confidence interval."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Score:
     slice: str
     about: str
     right: float
-    """The sum of the items' scores; where an answer can be right in part, no whole number. The interval is then wider
-    than it needs to be: no score between 0 and 1 varies more than a coin of its mean."""
+    """The sum of the items' scores, which is no whole number if answers can be partly right. The interval is then wider
+    than necessary: no score between 0 and 1 varies more than a coin with the same mean."""
     items: int
     goal: float
 
     @property
     def share(self) -> float:
-        """Of the items, 0 to 1."""
+        """Share of the items, 0 to 1."""
         return self.right / self.items
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the true share lies with 95 % confidence."""
+        """The 95 % confidence interval of the true share."""
         return wilson(self.share, self.items)
 
     @property

@@ -1,8 +1,8 @@
-"""Held-out accuracy by slice of whatever answers at an address: `python -m evals.table URL --model NAME`.
+"""Held-out accuracy by slice of the model at a URL: `python -m evals.table URL --model NAME`.
 
-Prints the table of docs/concepts/models.md and, as its last line, the same as JSON. `slipstream engine --model
-models/slipstream-chat --port 8300` starts something to ask; edits of code are asked of a gateway. `--reserved` asks
-items that nothing was chosen by.
+It prints the table of docs/concepts/models.md and, as its last line, the same as JSON. `slipstream engine --model
+models/slipstream-chat --port 8300` starts such an endpoint; edits of code need a gateway. `--reserved` uses items on
+which no choice was based.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_LONG = 100
 async def measure(
     endpoint: Endpoint, slices: Sequence[Source], items: int, wrong: Path | None = None, first_seed: int = 0
 ) -> list[Score]:
-    """Ask so many held-out items of each slice from a seed on; of a file at most all, from its beginning.
+    """Score `items` held-out items of each slice from a seed on; of a file at most all, from its beginning.
 
     wrong: a file for the questions answered wrongly.
     """
@@ -42,14 +42,14 @@ async def measure(
         name = one.name
         count = min(items, _MAX_LONG) if name in LONG else items
         first, count = (first_seed, count) if one.size is None else (0, min(count, one.size))
-        asked = [one.item(seed) for seed in range(first, first + count)]
-        answers = await answer_all(endpoint, asked)
-        right = [item.score(answer) for item, answer in zip(asked, answers, strict=True)]
+        drawn = [one.item(seed) for seed in range(first, first + count)]
+        answers = await answer_all(endpoint, drawn)
+        right = [item.score(answer) for item, answer in zip(drawn, answers, strict=True)]
         scores.append(Score(name, one.about, sum(right), count, one.goal))
         click.echo(f"{name}: {scores[-1].share:.3f} of {count}", err=True)
         if wrong is not None:
             with wrong.open("a") as file:
-                for item, answer, score in zip(asked, answers, right, strict=True):
+                for item, answer, score in zip(drawn, answers, right, strict=True):
                     if score < 1:
                         question = {"messages": item.messages} if item.gap is None else {"gap": item.shown}
                         shown = {"slice": name, **question, "want": item.reference, "got": answer}

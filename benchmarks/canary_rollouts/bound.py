@@ -1,12 +1,12 @@
-"""What no judge can do better, however it is made: how much a change of TTFT tells of itself, request by request.
+"""A limit for every possible judge: the evidence that each request can give of a change of TTFT.
 
-Null hypothesis: the TTFT of the candidate, divided by the tolerance, are no longer in distribution than the control's.
-Of all pairs of distributions for which that is so, one is nearest to the truth: at every place the arms' parts of the
-requests are made equal, after the candidate's part was made not to fall (isotonic regression). No test that is valid
-for that pair is more powerful against the truth than their likelihood ratio (Neyman and Pearson), and the mean of its
-logarithm is the most that a valid purse can grow by (Gruenwald, de Heide and Koolen, 1906.07801).
+Null hypothesis: the candidate's TTFT, divided by the tolerance, is no longer in distribution than the control's. Of all
+pairs of distributions that satisfy it, one is nearest to the truth: it gives both arms equal parts of the requests at
+every point, after the candidate's part was made not to fall (isotonic regression). No test that is valid for that pair
+is more powerful against the truth than their likelihood ratio (Neyman and Pearson), and the mean of its logarithm is
+the fastest growth of valid evidence (Gruenwald, de Heide and Koolen, 1906.07801).
 
-Requests count here as independent of each other, and the change as known exactly, both of which no judge has.
+Requests are assumed independent of each other, and the change known exactly; no judge has either.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from benchmarks.canary_rollouts.summary import at_share
 from benchmarks.canary_rollouts.traffic import SIGMA, TTFT_MEDIAN_MS, Change, Floats, changed
 
 _FROM, _TO, _STEP = -3.0, 4.5, 0.05
-"""Places of the control's TTFT, in standard deviations of its logarithm."""
+"""Grid of the control's TTFT, in standard deviations of its logarithm."""
 _SEED = 17
 _TRIALS, _PATHS = 20_000, 1_000
 
 
 class Bound:
-    """Of one change under one tolerance. rate: requests per second in each arm."""
+    """The limits for one change under one tolerance. rate: requests per second in each arm."""
 
     def __init__(self, change: Change, tolerance: float, rate: float) -> None:
         candidate, control = _shares(change, tolerance)
@@ -37,18 +37,18 @@ class Bound:
 
     @property
     def growth_per_minute(self) -> float:
-        """Natural logarithms by which evidence grows, on average."""
+        """Mean growth of the evidence, in natural logarithms."""
         return float(self._per_minute * (self._candidate @ self._for + self._control @ self._against))
 
     def most_by(self, minute: float, alpha: float) -> float:
-        """How probable a rollback by then is at most, under any test that errs with probability alpha at most."""
+        """Highest probability of a rollback by then, for any test with an error probability of at most alpha."""
         evidence = np.sort(self._evidence(np.random.default_rng(_SEED), (_TRIALS,), minute))[::-1]
-        # where the null holds, an outcome is so much less probable as its evidence says
+        # under the null hypothesis, an outcome is less probable by the factor of its evidence
         errors = np.cumsum(np.exp(-evidence)) / _TRIALS
         return float(np.searchsorted(errors, alpha, side="right") / _TRIALS)
 
     def earliest(self, share: float, alpha: float) -> int:
-        """The first minute by which any such test may have rolled back so many."""
+        """The first minute by which such a test may have rolled back this share."""
         low, high = 0, 1
         while self.most_by(high, alpha) < share:
             low, high = high, 2 * high
@@ -58,7 +58,7 @@ class Bound:
         return high
 
     def gambler(self, share: float, alpha: float, minutes: int) -> float:
-        """By when so many were rolled back by the best purse, which may be looked at every minute; infinite: later."""
+        """When the best evidence, looked at every minute, has rolled back this share; infinite if later."""
         steps = self._evidence(np.random.default_rng(_SEED), (_PATHS, minutes), 1.0)
         reached = np.cumsum(steps, axis=1) >= -math.log(alpha)
         first = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, math.inf)
@@ -74,7 +74,7 @@ class Bound:
 
 
 def _shares(change: Change, tolerance: float) -> tuple[Floats, Floats]:
-    """How many of each arm's requests lie at each place."""
+    """Share of each arm's requests in each cell of the grid."""
     edges = np.arange(_FROM, _TO, _STEP)
     fine = np.linspace(_FROM - 2, _TO + 2, 200_001)
     seen_ms = changed(TTFT_MEDIAN_MS * np.exp(SIGMA * fine), change) / (1 + tolerance)
@@ -88,7 +88,7 @@ def _between(edges: Floats) -> Floats:
 
 
 def _pooled(candidate: Floats, control: Floats) -> list[tuple[float, float]]:
-    """Neighbours together until the candidate's part of both does not fall: pool adjacent violators."""
+    """Merge neighbours until the candidate's part does not fall: pool adjacent violators."""
     pools: list[tuple[float, float]] = []
     for mine, other in zip(candidate.tolist(), control.tolist(), strict=True):
         pools.append((mine, other))

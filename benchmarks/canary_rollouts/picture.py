@@ -1,4 +1,4 @@
-"""The operating curve: how probable a rollback and a promotion are, over what the candidate truly does."""
+"""Draws the operating curve: the probability of a rollback and of a promotion over the candidate's true change."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What Flagger and Argo Rollouts would do with the same requests, by the rules of their documentation.
+"""The decisions of Flagger and Argo Rollouts on the same requests, by the rules of their documentation.
 
-Both ask a metric at an interval and compare it with a fixed limit. An operator who wants what our policy says writes
-p99 of time to first token and of the longest gap at most 1.1 times the baseline's (told here without error), and at
-least 99 % of requests without an error.
+Both query a metric at an interval and compare it with a fixed limit. The equivalent of Slipstream's policy is a p99 of
+time to first token and of the longest gap of at most 1.1 times the baseline's (given here without error), and at least
+99 % of requests without an error.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ MIN_SUCCESS = 0.99
 
 @dataclasses.dataclass(frozen=True)
 class Rival:
-    """A rule: so many checks must fail for a rollback, and after so many steps it promotes."""
+    """A rule: the number of failed checks before a rollback, and of steps before a promotion."""
 
     name: str
     interval_min: int
     failures_to_roll_back: int
     steps: int
-    """Behind which it is promoted to all traffic."""
+    """Steps after which it is promoted to all traffic."""
     by_the_clock: bool
-    """Every check is a step, or only a passed one."""
+    """Whether every check is a step, not only a passed one."""
     source: str
 
 

@@ -1,4 +1,4 @@
-"""One rollout before the judge: a look each minute at what came, through `observe` and `verdict` as deployed."""
+"""Plays one rollout: each minute, the deployed `observe` and `verdict` judge the new requests."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ OURS = "Slipstream"
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """The minutes of a rollout's first rollback and first promotion to all traffic under one judge; None: not so."""
+    """The minutes of a rollout's first rollback and first promotion to all traffic under one judge; None if none."""
 
     rolled_back: int | None
     promoted: int | None
     metrics: tuple[str, ...] = ()
-    """That rolled it back."""
+    """The metrics that rolled it back."""
 
     @property
     def is_rolled_back(self) -> bool:
-        """Before it was promoted, where both happened because it was held."""
+        """Whether it was rolled back, and before a promotion if both happened because it was held."""
         return self.rolled_back is not None and (self.promoted is None or self.rolled_back <= self.promoted)
 
     @property
     def is_promoted(self) -> bool:
-        """Before it would have been rolled back."""
+        """Whether it was promoted before any rollback."""
         return self.promoted is not None and not self.is_rolled_back
 
 
 def play(
     traffic: Traffic, change: Change, seed: int, *, held: bool = False, rivals: tuple[Rival, ...] = ()
 ) -> dict[str, Ending]:
-    """A rollout's ending by judge. held: it goes on behind its promotion, to see whether it is rolled back at last."""
+    """A rollout's ending by judge. held: it continues after a promotion, to see whether it is finally rolled back."""
     rng = np.random.default_rng(seed)
     before = baseline(traffic, BASELINE_REQUESTS, rng)
     stream = draw(traffic, change, rng)
@@ -57,14 +57,14 @@ def _ours(traffic: Traffic, stream: Stream, ttft_ms: list[float], itl_ms: list[f
     for minute in range(minutes):
         share = traffic.rates[min(stage, len(traffic.rates) - 1)] / max(traffic.rates)
         state = observe(state, policy, thresholds, stage, _batch(stream, edges[minute], edges[minute + 1], share))
-        told = verdict(state, policy)
-        if told.decision is Decision.ROLL_BACK:
-            return Ending(minute + 1, promoted, told.decided_by)
-        if told.decision is Decision.PROMOTE and stage < last:
+        found = verdict(state, policy)
+        if found.decision is Decision.ROLL_BACK:
+            return Ending(minute + 1, promoted, found.decided_by)
+        if found.decision is Decision.PROMOTE and stage < last:
             stage += 1
-        elif told.decision is Decision.PROMOTE:
+        elif found.decision is Decision.PROMOTE:
             promoted = promoted or minute + 1
-        if not held and (promoted is not None or told.decision is Decision.INCONCLUSIVE):
+        if not held and (promoted is not None or found.decision is Decision.INCONCLUSIVE):
             break
     return Ending(None, promoted)
 

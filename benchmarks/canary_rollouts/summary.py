@@ -1,4 +1,4 @@
-"""What many rollouts of one kind came to, judge by judge."""
+"""Summarizes many rollouts of one kind for each judge."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from evals.score import Score
 
 
 def rolled_back_minutes(endings: Sequence[Ending]) -> list[float]:
-    """Of every rollout, infinite where it was not rolled back; rising."""
+    """Minutes until each rollback, rising; infinite for a rollout that was not rolled back."""
     return sorted(float(one.rolled_back) if one.is_rolled_back and one.rolled_back else math.inf for one in endings)
 
 
 def at_share(minutes: Sequence[float], share: float) -> float:
-    """By when so many had it: the order statistic, of rising minutes."""
+    """The minute by which a share was reached: the order statistic of rising minutes."""
     return minutes[max(0, math.ceil(share * len(minutes)) - 1)]
 
 
 def rolled_back(endings: Sequence[Ending]) -> float:
-    """The share of them."""
+    """The share that was rolled back."""
     return sum(one.is_rolled_back for one in endings) / len(endings)
 
 
 def ever_rolled_back(endings: Sequence[Ending]) -> float:
-    """The same, behind a promotion too: of rollouts that were held until their traffic ended."""
+    """The same, including after a promotion, for rollouts that were held until their traffic ended."""
     return sum(one.rolled_back is not None for one in endings) / len(endings)
 
 

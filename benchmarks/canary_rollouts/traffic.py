@@ -1,6 +1,7 @@
-"""Requests of a canary's two arms, drawn: sessions that come by chance, are long by chance and differ among themselves.
+"""Draws the requests of a canary's two arms, in sessions that differ in time, length and latency.
 
-Latencies are lognormal, and part of their variance belongs to the session: its prompts are long, its client is far.
+Latencies are lognormal, and part of their variance belongs to the session, which may have long prompts or a distant
+client.
 """
 
 from __future__ import annotations
@@ -15,38 +16,38 @@ Floats = npt.NDArray[np.float64]
 
 TTFT_MEDIAN_MS, ITL_MEDIAN_MS = 400.0, 60.0
 SIGMA = 0.5
-"""Of the logarithm: a p99 3.2 times the median."""
+"""Standard deviation of the logarithm: the p99 is 3.2 times the median."""
 ERRORS = 0.001
-"""Share of the baseline's requests."""
+"""Share of the baseline's requests that fail."""
 PROMISED_TTFT_MS, PROMISED_ITL_MS = 1_400.0, 250.0
 """Kept by 99 % of the baseline's requests."""
 STALLS_PER_HOUR, STALL_S, STALL_MS = 2.0, 10.0, 3_000.0
-"""Of a replica that stalls, how long, and what that adds to the times to first token of its sessions."""
+"""Stalls of a replica, their duration, and what each adds to the time to first token of its sessions."""
 GAP_S = 30.0
-"""Between a session's requests, on average."""
+"""Mean time between a session's requests."""
 _Z95, _Z99 = 1.6448536269514722, 2.3263478740408408
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What the candidate does otherwise than the baseline."""
+    """The candidate's differences from the baseline."""
 
     name: str = "unchanged"
     ttft: float = 1.0
-    """All its times to first token are so many times as long."""
+    """Factor of all its times to first token."""
     tail: float = 1.0
-    """Its p99 of them and what is beyond; below p95 nothing, between them in a straight line."""
+    """Factor of those at p99 and above; none below p95, and linear in between."""
     errors: float = 0.0
-    """Share of requests that fail beside the baseline's."""
+    """Share of requests that fail in addition to the baseline's."""
     itl: float = 1.0
-    """All its longest gaps are so many times as long."""
+    """Factor of all its longest gaps."""
     broken: float = 0.0
-    """Share of requests that break an objective beside the baseline's, for whatever cause."""
+    """Share of requests that break an objective in addition to the baseline's, for any cause."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """How much comes, and how it hangs together."""
+    """The volume of the requests and their correlation."""
 
     name: str
     rates: tuple[float, ...]
@@ -54,20 +55,20 @@ class Traffic:
     hours: float
     requests_per_session: float = 4.0
     session_share: float = 0.3
-    """Of the variance of a logarithm of latency."""
+    """The session's share of the variance of a latency's logarithm."""
     replicas: int = 0
-    """Of each arm, that stall by themselves; 0: none does."""
+    """Replicas of each arm, which stall independently; 0 if none stalls."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """Requests of both arms as the last stage would have them, by when they ended."""
+    """Requests of both arms as the last stage would have them, in order of their ends."""
 
     second: Floats
     candidate: npt.NDArray[np.bool_]
     unit: npt.NDArray[np.int64]
     level: Floats
-    """Of each request's session: it takes part from the stage on whose rate is this share of the last one's."""
+    """Level of each request's session, which takes part from the stage whose rate is this share of the last one's."""
     ttft_ms: Floats
     itl_ms: Floats
     failed: npt.NDArray[np.bool_]
@@ -96,7 +97,7 @@ def draw(traffic: Traffic, change: Change, rng: np.random.Generator) -> Stream:
     good = ~failed & (ttft_ms <= PROMISED_TTFT_MS) & (itl_ms <= PROMISED_ITL_MS)
     unit = rng.integers(0, 2**63 - 1, sessions)[owner]
     level = rng.random(sessions)[owner]
-    # of those that would be good, so many that the share of all is `broken`
+    # good requests break an objective until their share of all requests is `broken`
     good &= ~candidate | (rng.random(len(owner)) >= change.broken / max(good.mean(), 0.5))
     second += ttft_ms / 1_000
     order = np.argsort(second, kind="stable")
@@ -118,14 +119,14 @@ def baseline(traffic: Traffic, requests: int, rng: np.random.Generator) -> tuple
 
 
 def changed(ttft_ms: Floats, change: Change) -> Floats:
-    """The candidate's times to first token where the baseline's are these."""
+    """The candidate's times to first token, from the baseline's."""
     p95_ms, high_ms = TTFT_MEDIAN_MS * math.exp(SIGMA * _Z95), p99_ms(TTFT_MEDIAN_MS)
     into_tail = np.clip((ttft_ms - p95_ms) / (high_ms - p95_ms), 0.0, 1.0)
     return ttft_ms * change.ttft * (1 + (change.tail - 1) * into_tail)
 
 
 def p99_ms(median_ms: float) -> float:
-    """The baseline's true one."""
+    """The baseline's true p99."""
     return median_ms * math.exp(SIGMA * _Z99)
 
 
@@ -138,7 +139,7 @@ def _latencies(
 
 
 def _stalls(traffic: Traffic, second: Floats, replica: npt.NDArray[np.int64], rng: np.random.Generator) -> Floats:
-    """What is added to each request in ms. replica: of each, unlike in the two arms."""
+    """Delay of each request in ms. replica: each request's; the two arms have different ones."""
     added = np.zeros(len(second))
     for number in range(2 * traffic.replicas):
         for begin in rng.uniform(0, traffic.hours * 3_600, rng.poisson(STALLS_PER_HOUR * traffic.hours)):

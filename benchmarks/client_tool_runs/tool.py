@@ -44,8 +44,9 @@ class Tool(msgspec.Struct, frozen=True):
     """One tool.
 
     arguments: its command in the environment's `bin/`, run in an empty folder. read: reads its result in that folder.
-    environment: changes of ours; None unsets. warm_ups: requests that it sends before the counted ones.
-    prompt_from_server: it takes the prompt's tokens from the server's usage, which includes the chat template.
+    environment: changes of this process's variables; None unsets one. warm_ups: requests that it sends before the
+    counted ones. prompt_from_server: it takes the prompt's tokens from the server's usage, which includes the chat
+    template.
     """
 
     name: str

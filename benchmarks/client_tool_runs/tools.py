@@ -42,7 +42,7 @@ def _guidellm(target: Target) -> tuple[str, ...]:
 
 
 def read_guidellm(folder: Path) -> Figures:
-    """Of its JSON file."""
+    """The figures of its JSON file."""
     metrics = _json((folder / "result.json").read_text())["benchmarks"][0]["metrics"]
     totals = metrics["request_totals"]
 
@@ -72,7 +72,7 @@ def _sglang(target: Target) -> tuple[str, ...]:
 
 
 def read_sglang(folder: Path) -> Figures:
-    """Of the last line of its file."""
+    """The figures of the last line of its file."""
     return _served(_json((folder / "result.jsonl").read_text().splitlines()[-1]))
 
 
@@ -87,12 +87,12 @@ def _vllm(target: Target) -> tuple[str, ...]:
 
 
 def read_vllm(folder: Path) -> Figures:
-    """Of its JSON file."""
+    """The figures of its JSON file."""
     return _served(_json((folder / "result.json").read_text()))
 
 
 def _served(result: dict[str, Any]) -> Figures:
-    """Of the names that vLLM's script and SGLang's, which was made from it, have in common."""
+    """The figures by the names that vLLM's script shares with SGLang's, which was made from it."""
     return Figures(
         result["completed"],
         REQUESTS - result["completed"],
@@ -115,7 +115,7 @@ def _aiperf(target: Target) -> tuple[str, ...]:
 
 
 def read_aiperf(folder: Path) -> Figures:
-    """Of the summary among its artifacts."""
+    """The figures of the summary among its artifacts."""
     result = _json(next(folder.rglob("profile_export_aiperf.json")).read_text())
 
     def of(name: str, figure: str) -> float:
@@ -142,4 +142,4 @@ TOOLS = {
         Tool("aiperf", _aiperf, read_aiperf, lambda _: dict.fromkeys(OFFLINE), warm_ups=0, prompt_from_server=True),
     )
 }
-"""By the name that `--tool` takes."""
+"""The tools by their name in `--tool`."""

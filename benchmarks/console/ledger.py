@@ -24,7 +24,7 @@ from control.slo.rollup import roll_up as roll_up_slo
 
 DAYS = 90
 TRACE_DAYS, SAMPLE_DAYS = 30, 7
-"""As long as the product keeps traces and prompts' samples unless told otherwise."""
+"""How long the product keeps traces and prompts' samples by default."""
 OTHERS, PROJECTS_OF_OTHERS = 4, 5
 """Small organizations, which together have a tenth of the requests."""
 PARTITION = "SELECT gateway.ensure_usage_day(($1::timestamptz AT TIME ZONE 'UTC')::date)"
@@ -57,8 +57,8 @@ SELECT row_number() OVER (PARTITION BY organization_id = $1 ORDER BY projects.id
        (SELECT array_agg(api_keys.id ORDER BY created_at) FROM gateway.api_keys WHERE project_id = projects.id) AS keys
   FROM gateway.projects
 """
-# Few projects ask most, one key of a project asks most of its requests, more by day than by night. Ids begin with their
-# time. A hundredth failed and is not billed.
+# A few projects and one key of each project send most requests, more by day than by night. Ids begin with their time. A
+# hundredth of the requests failed and is not billed.
 EVENTS = """
 INSERT INTO gateway.usage_events (request_id, attempt, organization_id, project_id, key_id, model, tier, endpoint, pool,
        replica_id, driver, stream, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, outcome, finish,
@@ -88,7 +88,7 @@ SELECT 'req_' || lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') 
                                                         ELSE floor(r1 * $6) END
   JOIN gateway.prices USING (model)
 """
-# Beside what was admitted: one in fifty, refused by a limit, which the ledger never sees.
+# In addition to the admitted requests, one in fifty is refused by a limit; the ledger never has it.
 TRACES = """
 INSERT INTO gateway.request_traces (request_id, organization_id, project_id, key_id, endpoint, model, tier, status,
        error_code, total_ms, phases_ms, recorded_at, pool, replica_id, canary, stream, attempts, prompt_tokens,
@@ -141,7 +141,7 @@ async def fill(url: str, rows: int, projects: int) -> UUID:
     """Fill an empty, migrated database; returns the large organization's id. Verified by the product's own check."""
     began_s = time.perf_counter()
 
-    def told(what: str) -> None:
+    def progress(what: str) -> None:
         print(f"{time.perf_counter() - began_s:7.0f} s  {what}", flush=True)
 
     connection = await asyncpg.connect(url, command_timeout=None)
@@ -157,22 +157,22 @@ async def fill(url: str, rows: int, projects: int) -> UUID:
         await connection.execute(PEOPLE.replace("$1", f"'{organization}'::uuid"))
         await adopt(connection, SloConfig().objectives)
         await _events(connection, rows, projects)
-        told(f"{rows:,} rows of the ledger")
+        progress(f"{rows:,} rows of the ledger")
         await connection.execute(TRACES, _first(TRACE_DAYS))
-        told(f"{await connection.fetchval('SELECT count(*) FROM gateway.request_traces'):,} traces")
+        progress(f"{await connection.fetchval('SELECT count(*) FROM gateway.request_traces'):,} traces")
         await connection.execute(COMPLETIONS)
         await connection.execute(SAMPLES, _first(SAMPLE_DAYS))
         await connection.execute("VACUUM ANALYZE")
-        told("completions' events, prompts' samples, statistics")
+        progress("completions' events, prompts' samples, statistics")
     finally:
         await connection.close()
     written = await asyncio.to_thread(roll_up, url)
-    told(f"roll-up of usage: {written:,} totals of hours")
+    progress(f"roll-up of usage: {written:,} totals of hours")
     minutes = await asyncio.to_thread(roll_up_slo, url, trace_retention_days=TRACE_DAYS)
-    told(f"roll-up of objectives: {minutes:,} minutes")
+    progress(f"roll-up of objectives: {minutes:,} minutes")
     await asyncio.to_thread(roll_up_prefixes, url, sample_retention_days=SAMPLE_DAYS)
     hours = await asyncio.to_thread(roll_up_completions, url, trace_retention_days=TRACE_DAYS)
-    told(f"roll-up of prompts' samples, and of completions: {hours:,} hours")
+    progress(f"roll-up of prompts' samples, and of completions: {hours:,} hours")
     today = datetime.now(UTC).date()
     found = await asyncio.to_thread(verify, url, today - timedelta(days=1), today + timedelta(days=1))
     assert found.right, found
@@ -181,12 +181,12 @@ async def fill(url: str, rows: int, projects: int) -> UUID:
         await connection.execute("VACUUM ANALYZE")
     finally:
         await connection.close()
-    told(f"verified {found.rows:,} rows; statistics")
+    progress(f"verified {found.rows:,} rows; statistics")
     return organization
 
 
 async def _events(connection: asyncpg.Connection[Any], rows: int, projects: int) -> None:
-    """A day at a time, the indices afterwards."""
+    """Insert the ledger a day at a time, then build the indices."""
     now = datetime.now(UTC) - timedelta(minutes=2)
     begin = now - timedelta(days=DAYS)
     await connection.execute("SELECT setseed(0.5)")

@@ -27,12 +27,12 @@ from tests.deployment import ROOT, free_port, plain_environment
 DATABASE = "bench"
 PEPPER = b"b" * 64
 SHARED_BUFFERS = "2GB"
-"""PostgreSQL's documentation says a quarter of the memory; this is a quarter of 8 GB."""
+"""PostgreSQL's documentation recommends a quarter of the memory; this is a quarter of 8 GB."""
 
 
 @contextlib.asynccontextmanager
 async def servers(kept: Path | None) -> AsyncIterator[tuple[str, str]]:
-    """URLs of PostgreSQL, migrated to this version's tables, and Valkey. kept: its folder; None: removed at the end."""
+    """URLs of PostgreSQL, migrated to this version's tables, and Valkey. kept: its folder; None for a temporary one."""
     folder = DataFolder(kept or Path(tempfile.mkdtemp(prefix="slip-")))
     folder.prepare()
     postgres = Postgres(folder, LocalConfig(), durable=False)
@@ -51,13 +51,13 @@ async def servers(kept: Path | None) -> AsyncIterator[tuple[str, str]]:
 
 
 def _with_memory(spec: ChildSpec) -> ChildSpec:
-    """Started as whoever has ten million rows starts it; `up` on a laptop gives 32 MB. The last of several counts."""
+    """Options for a database of ten million rows; `up` on a laptop gives 32 MB. The last of several counts."""
     argv = (*spec.launch.argv, "-c", f"shared_buffers={SHARED_BUFFERS}")
     return msgspec.structs.replace(spec, launch=msgspec.structs.replace(spec.launch, argv=argv))
 
 
 async def filled(url: str) -> bool:
-    """Whether a run before has filled it."""
+    """Whether an earlier run has filled it."""
     connection = await asyncpg.connect(url)
     try:
         return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM gateway.usage_verifications)"))
@@ -67,7 +67,7 @@ async def filled(url: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def gateway_and_router(database_url: str, valkey_url: str) -> AsyncIterator[LoneGateway]:
-    """Both as processes; the pages of the fleet ask the router."""
+    """Both as processes; the pages of the fleet query the router."""
     port, control_port = free_port(), free_port()
     settings: dict[str, Any] = {
         "SLIPSTREAM_GATEWAY__ROUTER__ADDRESS": f"127.0.0.1:{port}",

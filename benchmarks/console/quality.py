@@ -1,4 +1,4 @@
-"""What pages show beside usage: a release with evidence, comparisons, reviews, windows of engines, a webhook's log."""
+"""Data of pages other than usage: a release with evidence, comparisons, reviews, engines' windows, a webhook's log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = ("webhookId", "releaseId", "comparisonId", "runId")
 
 
 async def furnish(database: asyncpg.Connection[Any], url: str, organization: UUID) -> dict[str, str]:
-    """Where there is none yet; returns the ids, by the names that routes give their parameters."""
+    """Insert the data if there is none yet; returns the ids by the names of the routes' parameters."""
     if not await database.fetchval("SELECT EXISTS (SELECT FROM gateway.releases)"):
         await put_candidate(database, NOBODY, NOBODY)
         await put_comparisons(database)

@@ -1,6 +1,6 @@
-"""What each page of the console asks, as its code does: which of its reads wait for others, and which begin together.
+"""The requests of each console page, as in its code: which reads wait for others, and which begin together.
 
-A test holds the keys of `pages` against the console's routes.
+A test compares the keys of `pages` with the console's routes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Ask(msgspec.Struct, frozen=True):
     every_page: bool = False
     """All pages of the list, one after the other."""
     then: tuple[Ask, ...] = ()
-    """What the page asks once this is answered."""
+    """Requests of the page once this one is answered."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -34,19 +34,19 @@ class View(msgspec.Struct, frozen=True):
 
 
 def ask(path: str, /, *, every_page: bool = False, then: tuple[Ask, ...] = (), **query: object) -> Ask:
-    """Values that are lists stand several times."""
-    given = {name: value for name, value in query.items() if value is not None}
-    text = urlencode(given, doseq=True)
+    """A request; a list value is repeated in its query."""
+    values = {name: value for name, value in query.items() if value is not None}
+    text = urlencode(values, doseq=True)
     return Ask(f"/admin/v1{path}" + (f"?{text}" if text else ""), every_page, then)
 
 
 def states(*queries: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Of a page: what it is asked for."""
+    """The queries of a page's states."""
     return queries
 
 
 class Period(msgspec.Struct, frozen=True):
-    """As `periodOf` of console/src/pages/tenants/periods.ts."""
+    """Like `periodOf` of console/src/pages/tenants/periods.ts."""
 
     name: str
     start: datetime
@@ -55,17 +55,17 @@ class Period(msgspec.Struct, frozen=True):
 
     @property
     def before(self) -> Period:
-        """As long, and just before."""
+        """The period of the same length just before."""
         return Period(self.name, self.start - (self.end - self.start), self.start, self.bucket)
 
     @property
     def query(self) -> dict[str, Any]:
-        """start and end."""
+        """The query parameters start and end."""
         return {"start": _iso(self.start), "end": _iso(self.end)}
 
 
 def period_of(name: str, now: datetime) -> Period:
-    """24h, 7d, 30d or 90d."""
+    """The period 24h, 7d, 30d or 90d."""
     hour = now.replace(minute=0, second=0, microsecond=0) + HOUR
     if name == "24h":
         return Period(name, hour - DAY, hour, "hour")
@@ -78,8 +78,8 @@ def _iso(at: datetime) -> str:
 
 
 def pages(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
-    """By route. ids: of one thing of each kind, by the names that routes give their parameters; `largest_projects` and
-    `largest_keys`: those that a chart of usage draws, with commas. now: where periods end."""
+    """The views by route. ids: one of each kind, by the names of the routes' parameters; `largest_projects` and
+    `largest_keys`: those that a chart of usage draws, with commas. now: the end of periods."""
     return {**_entry(), **_tenants(ids, now), **_operations(ids, now)}
 
 
@@ -196,14 +196,14 @@ def _last(length: timedelta, now: datetime) -> dict[str, Any]:
 
 
 def _objectives(of: str, length: timedelta, now: datetime) -> tuple[Ask, Ask]:
-    """What the page of objectives asks. of: the organization's path; empty: the deployment's."""
+    """The requests of the page of objectives. of: the organization's path; empty for the deployment's."""
     bucket = "minute" if length <= HOUR else "hour" if length < 28 * DAY else "day"
     goodput = ask(f"{of}/slo/goodput", every_page=True, limit=100, bucket=bucket, **_last(length, now))
     return ask(f"{of}/slo"), goodput
 
 
 def _usage(own: str, ids: Mapping[str, str], now: datetime, shell: Ask, projects: Ask) -> list[View]:
-    """Every period by every group, and what one may narrow it to."""
+    """Views of every period by every group, and with every filter."""
     found = []
     for name in ("24h", "30d", "90d"):
         period = period_of(name, now)
@@ -227,11 +227,11 @@ def _totals(
     whole: bool = False,
     then: tuple[Ask, ...] = (),
 ) -> Ask:
-    """What `useUsage` of the page asks."""
+    """The request of the page's `useUsage`."""
     groups = {"group_by": [by]} if by else {}
     bucket = "all" if whole else span.bucket
-    asked: dict[str, Any] = {"limit": MAX_TOTALS, "bucket": bucket, **groups, **filters, **span.query}
-    return ask(f"{own}/usage", every_page=True, then=then, **asked)
+    query: dict[str, Any] = {"limit": MAX_TOTALS, "bucket": bucket, **groups, **filters, **span.query}
+    return ask(f"{own}/usage", every_page=True, then=then, **query)
 
 
 def _usage_view(
@@ -335,7 +335,7 @@ def _operations(ids: Mapping[str, str], now: datetime) -> dict[str, list[View]]:
 
 
 def _deployment(name: str, length: timedelta, query: dict[str, Any], now: datetime) -> View:
-    """As `spanOf` of console/src/pages/operations/overview/choices.ts."""
+    """Like `spanOf` of console/src/pages/operations/overview/choices.ts."""
     longest = {"minute": 6 * HOUR, "hour": 7 * DAY, "day": length}
     bucket = next(name for name, most in longest.items() if length <= most)
     step = timedelta(**{f"{bucket}s": 1})

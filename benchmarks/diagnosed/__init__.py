@@ -1,1 +1,1 @@
-"""A running deployment that is made ill on purpose: engines, links and clients that can be, and the causes."""
+"""A running deployment with injected faults: engines, links and clients that can have them, and the causes."""

@@ -1,6 +1,6 @@
-"""What is made wrong, and what must be said of it: the cause, and the changes that the documents call wrong there.
+"""The injected faults and their right diagnosis: the cause, and the changes that the documents call wrong for it.
 
-The changes stand here a second time, apart from the rules: a rule that named a wrong one would not grade itself.
+The changes are listed here independently of the rules, so that a rule that names a wrong one does not grade itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ENGINES = COMPUTE | {"more_replicas", "smaller_batch", "bigger_batch", "chunked_
 
 
 class Injection(msgspec.Struct, frozen=True):
-    """inject: makes it wrong, and says how requests then are. Healthy again by `Site.heal`."""
+    """inject: injects the fault and returns the shape of the requests. `Site.heal` removes the fault."""
 
     inject: Inject
     expected: str | None
-    """The cause to be named first; None: nothing may be found."""
+    """The cause to be named first; None if nothing may be found."""
     wrong: frozenset[str]
     """Changes that must not be proposed."""
 
@@ -38,7 +38,7 @@ async def _healthy(site: Site, source: random.Random) -> Shape:
 
 
 async def _queue(site: Site, source: random.Random) -> Shape:
-    """Every other time four times the requests in bursts, on batches that are bounded; else hardly any places."""
+    """Half of the time, four times the requests in bursts and bounded batches; else hardly any slots."""
     bursts = source.random() < 0.5
     await site.pace(Pace(max_running=3 if bursts else 1))
     return Shape(rate=32.0, burst=4) if bursts else Shape()
@@ -75,7 +75,7 @@ async def _slow_valkey(site: Site, source: random.Random) -> Shape:
 
 
 async def _part_away(site: Site, source: random.Random) -> Shape:
-    """For a part of the window nobody reaches the router, or Valkey."""
+    """For a part of the window, the router or Valkey is unreachable."""
     site.outage(source.choice((site.router, site.valkey)), seconds=source.uniform(3.0, 6.0))
     return Shape()
 

@@ -15,34 +15,34 @@ from benchmarks.diagnosed.paced_engine import CHARACTERS, MODEL
 
 TENANTS = ("acme", "bolt", "corp")
 DOCUMENTS = 12
-"""Of each tenant: what its requests share, and caches hold."""
+"""Documents of each tenant, which its requests share and caches hold."""
 DOCUMENT_TOKENS, QUESTION_TOKENS = 1_000, (100, 500)
 OUTPUT_TOKENS = (12, 28)
 SIPPED_TOKENS, SIPPED_ALTERNATIVES = 160, 20
-"""What the slow client asks for: long answers with log probabilities, some 300 kB, or the sockets' buffers hold all."""
+"""The slow client requests long answers with log probabilities, some 300 kB, else the sockets' buffers hold all."""
 RECEIVE_BUFFER_BYTES, ETHERNET_SEGMENT_BYTES = 4_096, 1_400
 SIP_BYTES, SIP_S = 4_096, 0.08
 GUARD_S = 60.0
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How a window's requests are."""
+    """The shape of a window's requests."""
 
     rate: float = 9.0
     """Requests a second."""
     burst: int = 1
-    """So many at a time."""
+    """Requests at a time."""
     question_tokens: tuple[int, int] = QUESTION_TOKENS
-    """Behind the document."""
+    """Tokens after the document."""
     output_tokens: tuple[int, int] = OUTPUT_TOKENS
     dated: frozenset[str] = frozenset()
-    """Tenants whose prompts begin with something that never comes again."""
+    """Tenants whose prompts begin with a text that never recurs."""
     sipping: frozenset[str] = frozenset()
     """Tenants whose clients read slowly."""
 
 
 class Load:
-    """Clients. url: of a tenant's requests, by name; keys: likewise."""
+    """The clients of all tenants."""
 
     def __init__(self, session: aiohttp.ClientSession, source: random.Random) -> None:
         self._session = session
@@ -51,7 +51,7 @@ class Load:
         self.statuses: dict[int, int] = {}
 
     async def run(self, seconds: float, shape: Shape, url: str, keys: Mapping[str, str]) -> None:
-        """Send for so long, and wait until all is answered."""
+        """Send requests for `seconds`, then wait for all responses. keys: by tenant."""
         clock = asyncio.get_running_loop().time
         ends_s = clock() + seconds
         due_s = clock()
@@ -85,30 +85,30 @@ class Load:
             document = f"It is now {self._numbered} seconds past. {document}"
         question = words(f"question {self._numbered} {source.random()}", source.randint(*shape.question_tokens))
         sipping = tenant in shape.sipping
-        asked = {
+        request = {
             "model": MODEL,
             "messages": [{"role": "system", "content": document}, {"role": "user", "content": question}],
             "max_tokens": SIPPED_TOKENS if sipping else source.randint(*shape.output_tokens),
             "stream": True,
         }
         if sipping:
-            asked |= {"logprobs": True, "top_logprobs": SIPPED_ALTERNATIVES}
-        return msgspec.json.encode(asked)
+            request |= {"logprobs": True, "top_logprobs": SIPPED_ALTERNATIVES}
+        return msgspec.json.encode(request)
 
 
 def words(seed: str, tokens: int) -> str:
-    """Text of so many tokens; the same for the same seed."""
+    """Text of `tokens` tokens; the same for the same seed."""
     source = random.Random(seed)
     return "".join(f"{source.randrange(36**3):04d} "[-CHARACTERS:] for _ in range(tokens))
 
 
 async def sip(url: str, key: str, body: bytes) -> int:
-    """A client that reads little at a time, with pauses. Its status."""
+    """A client that reads little at a time, with pauses. Returns the status."""
     host, loop = urlsplit(url), asyncio.get_running_loop()
     with socket.socket() as connection:
         connection.setblocking(False)
-        # Before it connects, for both are said then. Loopback's own segments of 64 kB give the sender 2.8 MB of buffer,
-        # in which every answer fits; those of an Ethernet 48 kB.
+        # Set before it connects, which announces both. Loopback's own segments of 64 kB give the sender 2.8 MB of
+        # buffer, in which every answer fits; those of an Ethernet 48 kB.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, ETHERNET_SEGMENT_BYTES)
         await loop.sock_connect(connection, (str(host.hostname), int(host.port or 80)))

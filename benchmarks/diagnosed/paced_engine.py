@@ -21,21 +21,21 @@ from aiohttp import web
 
 MODEL = "paced"
 CHARACTERS = 4
-"""Of a token."""
+"""Characters per token."""
 BLOCK_TOKENS = 64
 CHUNK_TOKENS = 2_048
 MAX_BODY_BYTES = 1 << 24
 
 
 class Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a replica works."""
+    """The speed and the capacity of a replica."""
 
     token_s: float = 0.012
-    """A step of one sequence."""
+    """Time of a step of one sequence."""
     shared_s: float = 0.0004
-    """More of a step for each further sequence in the batch."""
+    """Additional time of a step for each further sequence in the batch."""
     prefill_s: float = 0.00004
-    """Of a prompt's token."""
+    """Time per token of a prompt."""
     max_running: int = 24
     capacity_tokens: int = 400_000
     """KV pool of running sequences."""
@@ -45,7 +45,7 @@ class Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(eq=False)
 class Sequence:
-    """One request inside. Times are the loop's, in seconds."""
+    """One request in an engine. Times are the loop's, in seconds."""
 
     prompt_tokens: int
     output_tokens: int
@@ -63,7 +63,7 @@ class Sequence:
 
     @property
     def tokens(self) -> int:
-        """In the KV pool, beside what it shares with the cache."""
+        """Tokens in the KV pool that it does not share with the cache."""
         return self.prompt_tokens - self.cached_tokens + self.generated
 
 
@@ -83,11 +83,11 @@ class Replica:
 
     @property
     def used_tokens(self) -> int:
-        """Of the running."""
+        """Tokens of the running sequences."""
         return sum(each.tokens for each in (*self.prefilling, *self.decoding))
 
     async def run(self) -> None:
-        """Step for ever."""
+        """Step forever."""
         clock = asyncio.get_running_loop().time
         while True:
             if not (self.waiting or self.prefilling or self.decoding):
@@ -122,11 +122,11 @@ class Replica:
                 self.cached_total += sequence.cached_tokens
                 sequence.to_prefill = sequence.prompt_tokens - sequence.cached_tokens
             else:
-                sequence.to_prefill = sequence.tokens  # its memory was taken: all of its own anew
+                sequence.to_prefill = sequence.tokens  # it was retracted: all of its own tokens again
             self.prefilling.append(sequence)
 
     def _step(self) -> tuple[list[Sequence], float]:
-        """Whose prompts this step ends, and how long it takes."""
+        """The sequences whose prompts this step finishes, and its duration."""
         budget, done = CHUNK_TOKENS, []
         for sequence in self.prefilling:
             part = min(budget, sequence.to_prefill)
@@ -189,17 +189,17 @@ def application(replica: Replica) -> web.Application:
     """SGLang's endpoints that the driver uses."""
 
     async def generate(request: web.Request) -> web.StreamResponse:
-        asked = msgspec.json.decode(await request.read())
-        text = "\n".join(f"{message['role']}: {message['content']}" for message in asked["messages"]).encode()
+        body = msgspec.json.decode(await request.read())
+        text = "\n".join(f"{message['role']}: {message['content']}" for message in body["messages"]).encode()
         now_s = asyncio.get_running_loop().time()
         sequence = Sequence(
-            max(len(text) // CHARACTERS, 2), max(int(asked.get("max_tokens") or 16), 1), blocks_of(text), now_s,
+            max(len(text) // CHARACTERS, 2), max(int(body.get("max_tokens") or 16), 1), blocks_of(text), now_s,
             asyncio.Queue(),
         )  # fmt: skip
         replica.submit(sequence)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         try:
-            await _answer(request, response, asked, sequence)
+            await _answer(request, response, body, sequence)
         finally:
             sequence.gone = True
         return response
@@ -243,11 +243,9 @@ def application(replica: Replica) -> web.Application:
     return app
 
 
-async def _answer(
-    request: web.Request, response: web.StreamResponse, asked: dict[str, Any], sequence: Sequence
-) -> None:
-    head = {"id": asked.get("rid", "none"), "object": "chat.completion.chunk", "created": 1, "model": MODEL}
-    alternatives = int(asked.get("top_logprobs") or 0) if asked.get("logprobs") else 0
+async def _answer(request: web.Request, response: web.StreamResponse, body: dict[str, Any], sequence: Sequence) -> None:
+    head = {"id": body.get("rid", "none"), "object": "chat.completion.chunk", "created": 1, "model": MODEL}
+    alternatives = int(body.get("top_logprobs") or 0) if body.get("logprobs") else 0
 
     async def send(choices: list[dict[str, Any]], **more: object) -> None:
         await response.write(b"data: " + msgspec.json.encode({**head, "choices": choices, **more}) + b"\n\n")
@@ -261,8 +259,8 @@ async def _answer(
         choice: dict[str, Any] = {"index": 0, "delta": {"content": text}, "finish_reason": None}
         if alternatives:
             others = [{"token": f" alternative {one}", "bytes": None, "logprob": -1.5} for one in range(alternatives)]
-            said = {"token": text, "bytes": None, "logprob": -0.5, "top_logprobs": others}
-            choice["logprobs"] = {"content": [said]}
+            token = {"token": text, "bytes": None, "logprob": -0.5, "top_logprobs": others}
+            choice["logprobs"] = {"content": [token]}
         await send([choice])
         number += 1
     await send([{"index": 0, "delta": {}, "finish_reason": "length"}])

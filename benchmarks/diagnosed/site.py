@@ -1,5 +1,5 @@
 """A whole deployment whose links can be slowed: gateway, router, worker, PostgreSQL and Valkey as processes of `up`,
-paced engines, and an nginx that collects answers."""
+paced engines, and an nginx that buffers answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKEN = "benchmark"
 
 
 class Site:
-    """What a run is done to. Use `site`."""
+    """The deployment of a run. Create it with `site`."""
 
     replicas = REPLICAS
 
@@ -68,16 +68,16 @@ class Site:
 
     @property
     def url(self) -> str:
-        """Where clients are told to go."""
+        """The URL for clients."""
         return self._proxy.url("buffering") if self.through_proxy else self.platform.url
 
     @property
     def keys(self) -> dict[str, str]:
-        """By tenant."""
+        """Keys by tenant."""
         return {name: self._tight[name] if name == self.limited else key for name, key in self._keys.items()}
 
     async def heal(self) -> None:
-        """All as it was. Caches stay as they are."""
+        """Remove all faults. Caches stay as they are."""
         if self._outage is not None:
             await self._outage
             self._outage = None
@@ -86,7 +86,7 @@ class Site:
         await self.pace(Pace())
 
     def outage(self, link: SlowLink, seconds: float) -> None:
-        """Cut a link for so long from now."""
+        """Cut a link for `seconds` from now."""
 
         async def cut() -> None:
             async with link.down():
@@ -95,23 +95,23 @@ class Site:
         self._outage = asyncio.create_task(cut())
 
     async def pace(self, pace: Pace, replica: int | None = None) -> None:
-        """Of one engine, or all."""
+        """Set the pace of one engine, or of all."""
         for url in self._engines if replica is None else self._engines[replica : replica + 1]:
             async with self.session.post(f"{url}/control", data=msgspec.json.encode(pace)) as response:
                 response.raise_for_status()
 
     async def flush_caches(self) -> None:
-        """As engines are that have just started."""
+        """Empty the caches of all engines, as after their start."""
         for url in self._engines:
             async with self.session.post(f"{url}/flush_cache") as response:
                 response.raise_for_status()
 
     async def audit(self) -> Audit:
-        """What lies between, as `slipstream diagnose --url` measures it."""
+        """The path to the client, as `slipstream diagnose --url` measures it."""
         return await audited(self.url, next(iter(self._keys.values())))
 
     async def traced(self, since: datetime, requests: int) -> None:
-        """Return when so many requests' traces have arrived."""
+        """Return when the traces of `requests` requests have arrived."""
         async with self.platform.database() as connection:
             while True:
                 count = await connection.fetchval(
@@ -122,7 +122,7 @@ class Site:
                 await asyncio.sleep(0.1)  # another process's state
 
     async def diagnose(self, query: DiagnosisQuery, audit: Audit | None) -> DiagnosisOf:
-        """What `slipstream diagnose` does."""
+        """Diagnose like `slipstream diagnose`."""
         settings = running_settings(None, str(self.platform.data))
         async with administration(settings, "benchmark") as call:
             return await diagnosed(call, query, None, audit)
@@ -130,7 +130,7 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def site() -> AsyncIterator[Site]:
-    """Started, and gone at the end."""
+    """A site that runs until the block ends."""
     async with contextlib.AsyncExitStack() as stack:
         enter = stack.enter_async_context
         session = await enter(
@@ -167,7 +167,7 @@ async def _engines() -> AsyncIterator[tuple[str, ...]]:
 
 @contextlib.asynccontextmanager
 async def _valkey() -> AsyncIterator[tuple[SlowLink, int]]:
-    """One of its own, behind a link."""
+    """A Valkey of its own behind a link, and the link's port."""
     folder = DataFolder(Path(tempfile.mkdtemp(prefix="slip-")))
     folder.prepare()
     try:
@@ -182,7 +182,7 @@ async def _valkey() -> AsyncIterator[tuple[SlowLink, int]]:
 
 @contextlib.asynccontextmanager
 async def _between_gateway_and_router(platform: Deployment) -> AsyncIterator[SlowLink]:
-    """The link takes the router's socket's place, and the gateway connects anew."""
+    """Replace the router's socket by a link, to which the gateway reconnects."""
     socket = platform.data / "run" / "router.sock"
     behind = socket.with_name("behind.sock")
     socket.rename(behind)

@@ -14,11 +14,11 @@ from engines.embedded.models.config import ModelConfig
 READ_BYTES = 1 << 29
 ROUNDS = 8
 WEIGHT_BYTES = {"embedded-bf16": 2.0, "embedded-int8": 1.0, "llama.cpp-f16": 2.0, "llama.cpp-q8_0": 34 / 32}
-"""Bytes of a weight. Rivals that are not listed choose their format themselves and get no share."""
+"""Bytes per weight. Rivals that are not listed choose their format themselves and get no share."""
 
 
 def measured_bytes_per_s(threads: int) -> float:
-    """The quickest of some sums over half a gigabyte, on so many threads."""
+    """The bandwidth of the quickest of `ROUNDS` sums over half a gigabyte on `threads` threads."""
     # a rival's measurement does not wait for torch
     import torch
 
@@ -37,14 +37,14 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def read_weights(model: ModelConfig) -> int:
-    """Weights that a token reads: of an embedding that is no head it reads a row."""
+    """The number of weights that a token reads; of the input embedding it reads one row, which is not counted."""
     heads = (2 * model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
     layer = model.hidden_size * (heads + 3 * model.intermediate_size)
     return model.num_hidden_layers * layer + model.vocab_size * model.hidden_size
 
 
 def weight_bytes(rival: str, path: Path) -> float | None:
-    """Bytes of a weight as the rival holds it, or None."""
+    """Bytes per weight in the rival's format; None if the format is not known."""
     if rival == "embedded":
         config = with_quantization(EngineConfig(model=str(path)), on_gpu=False)
         wide = ModelConfig.read(path).dtype != "bfloat16"
@@ -53,7 +53,7 @@ def weight_bytes(rival: str, path: Path) -> float | None:
 
 
 def shares(cells: Cells, path: Path, bytes_per_s: float) -> dict[str, float]:
-    """By rival, of the bandwidth, while one stream generates."""
+    """By rival, the share of the memory bandwidth that one generating stream uses."""
     weights = read_weights(ModelConfig.read(path))
     found = {}
     for rival, row in cells.items():

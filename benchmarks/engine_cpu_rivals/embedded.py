@@ -1,4 +1,4 @@
-"""Our own engine, `python -m slipstream engine`."""
+"""The embedded engine, `python -m slipstream engine`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from benchmarks.processes import free_port
 
 
 class Embedded(HttpRival):
-    """The engine with its settings from the environment; whatever lies in the working directory does not count."""
+    """The engine with its settings from the environment; it runs in a scratch folder, where no settings file is."""
 
     def __init__(self, setup: Setup, settings: list[str]) -> None:
-        """settings: `field=value` of the engine's configuration, as `speculation.method=ngram`."""
+        """settings: `field=value` of the engine's configuration, such as `speculation.method=ngram`."""
         self._data = setup.scratch / "data"
         self._data.mkdir()
         environment = {"OMP_NUM_THREADS": str(setup.threads), "PYTHONPATH": str(REPOSITORY)}
@@ -31,7 +31,7 @@ class Embedded(HttpRival):
         super().__init__(ProcessTree("embedded", command, environment, setup.scratch), port, build)
 
     async def ready(self) -> None:
-        """See Rival; the token is made when the engine starts."""
+        """See Rival. The engine creates its token when it starts."""
         await super().ready()
         self._token = (self._data / "token").read_text().strip()
         if self._connections is not None:

@@ -9,12 +9,12 @@ from typing import Literal
 from benchmarks.engine_cpu_rivals.rival import Sample
 
 Cells = dict[str, dict[int, list[Sample]]]
-"""Rival, concurrency, one sample per round."""
+"""By rival and concurrency, one sample per round."""
 Table = dict[str, dict[str, float]]
 
 
 def tables(cells: Cells) -> dict[str, Table]:
-    """Every measure as rival -> concurrency -> figure."""
+    """By measure, rival and concurrency, the figure."""
     return {
         "tokens_per_s": _table(cells, lambda samples: statistics.median(_speeds(samples)), 1),
         "tokens_per_s_least": _table(cells, lambda samples: min(_speeds(samples)), 1),
@@ -37,8 +37,8 @@ def print_tables(found: dict[str, Table]) -> None:
 
 
 def against_best(found: dict[str, Table], ours: str) -> dict[str, str]:
-    """For every concurrency the strongest engine that is not ours, and ours as a multiple of it: of the medians, and
-    from our slowest round against its quickest to the other way round."""
+    """By concurrency, the quickest other engine and our throughput as a multiple of its throughput: the ratio of the
+    medians, then the range from our slowest round over its quickest to our quickest round over its slowest."""
     table, least, most = found["tokens_per_s"], found["tokens_per_s_least"], found["tokens_per_s_most"]
     others = {name: row for name, row in table.items() if not name.startswith(ours)}
     if ours not in table or not others:
@@ -63,7 +63,7 @@ def _speeds(samples: list[Sample]) -> list[float]:
 
 
 def pooled(samples: list[Sample], times: Literal["first_s", "gaps_s"]) -> list[float]:
-    """The times of all samples."""
+    """The times of all samples in one list."""
     return [value for sample in samples for value in getattr(sample, times)]
 
 

@@ -19,12 +19,12 @@ from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
 
 NAME = "bench"
-"""What every rival calls the model."""
+"""The name under which every rival serves the model."""
 READY_S = 400.0
 
 
 class HttpRival:
-    """One server and our connections to it."""
+    """One server and the client's connections to it."""
 
     def __init__(self, tree: ProcessTree, port: int, build: str) -> None:
         self.build = build
@@ -44,7 +44,7 @@ class HttpRival:
                 await asyncio.sleep(0.5)
 
     def health_path(self) -> str:
-        """Answers 200 when the server would serve."""
+        """The path that answers 200 once the server is ready."""
         return "/health"
 
     async def burst(self, prompts: Iterator[list[int]], concurrent: int, tokens: int, seconds: float) -> Sample:
@@ -80,7 +80,7 @@ class HttpRival:
         usage = next((found for _, event in reversed(events) if (found := _usage(event))), None)
         if usage is None or usage["completion_tokens"] != tokens:
             raise RuntimeError(f"{self._url}: {tokens} tokens were asked for, the usage is {usage}")
-        # end tokens have no text, and some send no event for them
+        # end tokens have no text, and some servers send no event for them
         arrived_s = [at_s for at_s, event in events if b'"choices":[]' not in event and b'"text":""' not in event]
         arrived_s = arrived_s or [events[-1][0]]
         sample.tokens += tokens
@@ -88,7 +88,7 @@ class HttpRival:
         sample.gaps_s += [later - earlier for earlier, later in itertools.pairwise(arrived_s)]
 
     async def _events(self, prompt: list[int], tokens: int) -> list[tuple[float, bytes]]:
-        """Every event of one stream with its time of arrival; undecoded, for decoding would cost the engine CPU."""
+        """Every event of one stream with its time of arrival, undecoded: decoding would take CPU from the engine."""
         body: dict[str, Any] = {
             "model": NAME,
             "prompt": prompt,

@@ -1,6 +1,6 @@
 """`transformers`, in a process of its own that runs `generate` over whole batches, without HTTP.
 
-That is its oldest and most used way. Version 5 also has `generate_batch` and a server with continuous batching
+That is its oldest and most used interface. Version 5 also has `generate_batch` and a server with continuous batching
 (`transformers serve --continuous-batching`); neither is measured here.
 """
 
@@ -25,10 +25,10 @@ WORKER = Path(__file__).parent / "workers" / "generate_loop.py"
 
 
 class HuggingFace:
-    """Batches of as many prompts as are concurrent, one after the other."""
+    """Runs one batch after another, each of as many prompts as the concurrency asked for."""
 
     def __init__(self, setup: Setup, venv: str | None) -> None:
-        """venv: with torch and transformers; None: ours."""
+        """venv: an environment with torch and transformers; None for the environment of this process."""
         python = str(Path(venv, "bin", "python").absolute()) if venv else sys.executable
         try:
             missing = subprocess.run([python, "-c", "import torch, transformers"], capture_output=True).returncode

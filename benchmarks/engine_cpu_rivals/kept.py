@@ -10,7 +10,7 @@ from benchmarks.engine_cpu_rivals.figures import Cells
 
 
 def join_kept(path: Path, model: str, cells: Cells) -> Cells:
-    """What the file has of a model with `cells` added, which the file has too afterwards."""
+    """Add `cells` to the model's samples in the file; returns all its samples."""
     kept = msgspec.json.decode(path.read_bytes(), type=dict[str, Cells]) if path.exists() else {}
     own = kept.setdefault(model, {})
     for name, row in cells.items():

@@ -16,10 +16,10 @@ WORKERS = Path(__file__).parent / "workers"
 
 
 class LlamaCpp(HttpRival):
-    """A GGUF file made from the model folder, and a slot for every concurrent request."""
+    """Serves a GGUF file, made from the model folder where needed, with a slot for every concurrent request."""
 
     def __init__(self, setup: Setup, venv: str | None, kind: str) -> None:
-        """kind: `f16` or `q8_0`, made from a folder; `file`: a GGUF file as it is."""
+        """kind: `f16` or `q8_0` for a file made from a folder; `file` for a GGUF file as it is."""
         python = str(Path(venv or "", "bin", "python").absolute())
         if not venv or subprocess.run([python, "-c", "import gguf, xllamacpp"], capture_output=True).returncode:
             raise Missing("give SLIPSTREAM_LLAMA_VENV or --llama-venv, an environment with xllamacpp and gguf")
@@ -28,8 +28,8 @@ class LlamaCpp(HttpRival):
         weights = setup.model
         if kind != "file":
             weights = setup.scratch / f"{kind}.gguf"
-            made = [python, str(WORKERS / "gguf_file.py"), str(setup.model), str(weights), kind]
-            subprocess.run(made, check=True, capture_output=True)
+            convert = [python, str(WORKERS / "gguf_file.py"), str(setup.model), str(weights), kind]
+            subprocess.run(convert, check=True, capture_output=True)
         port = free_port()
         numbers = (port, setup.threads, setup.most_concurrent, setup.context_tokens)
         command = [python, str(WORKERS / "llama_server.py"), str(weights), *map(str, numbers)]

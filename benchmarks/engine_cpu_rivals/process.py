@@ -1,4 +1,4 @@
-"""A rival's processes: started in a session of their own, their CPU counted, paused and ended together."""
+"""A rival's processes, in a session of their own: counts their CPU, and pauses and ends them together."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 class ProcessTree:
-    """One child and everything it started."""
+    """One child process and its descendants."""
 
     def __init__(
         self, name: str, command: list[str], environment: dict[str, str], scratch: Path, *, piped: bool = False
     ) -> None:
-        """environment: over ours, without our SLIPSTREAM_ settings. scratch: working directory and place of the log.
-        piped: stdin and stdout are ours to talk through."""
+        """environment: added to that of this process, without its SLIPSTREAM_ settings. scratch: the working directory,
+        which also holds the log. piped: stdin and stdout are pipes to this process."""
         self._name = name
         self._log = scratch / f"{name}.log"
         ours = {key: value for key, value in os.environ.items() if not key.startswith("SLIPSTREAM_")}
@@ -38,13 +38,13 @@ class ProcessTree:
             )
 
     def require_running(self) -> None:
-        """Raises RuntimeError with the end of the log when the first process has ended."""
+        """Raise RuntimeError with the end of the log if the first process has ended."""
         if self.process.poll() is not None:
-            said = self._log.read_text(errors="replace")[-3000:]
-            raise RuntimeError(f"{self._name} ended with {self.process.returncode}:\n{said}")
+            tail = self._log.read_text(errors="replace")[-3000:]
+            raise RuntimeError(f"{self._name} ended with {self.process.returncode}:\n{tail}")
 
     def cpu_s(self) -> float:
-        """User and kernel CPU so far of all living processes."""
+        """User and kernel CPU time so far of all living processes."""
         spent_s = 0.0
         for pid in self._pids():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -52,15 +52,15 @@ class ProcessTree:
         return spent_s
 
     def pause(self) -> None:
-        """SIGSTOP for all."""
+        """Send SIGSTOP to all."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT for all."""
+        """Send SIGCONT to all."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """SIGKILL for all, and wait for the first."""
+        """Send SIGKILL to all, and wait for the first."""
         self._signal(signal.SIGKILL)
         self.process.wait()
 

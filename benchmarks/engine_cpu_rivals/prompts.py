@@ -1,4 +1,4 @@
-"""Prompts for all rivals: pieces of this repository's own text as token ids, so that nobody's tokenizer matters."""
+"""Prompts for all rivals: pieces of this repository's source as token ids, so that no rival tokenizes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Prompts:
         question = [{"role": "user", "content": "What is the capital of France?"}]
         code = "def add(a, b):\n    return a + b\n\n\ndef multiply(a, b):\n"
         self.familiar = tokenizer.chat_ids(question) if tokenizer.has_chat_template else tokenizer.encode(code)
-        """What the model was made for: all rivals should agree on how it goes on."""
+        """A prompt of the kind that the model was trained on: all rivals should continue it alike."""
         self.longest_tokens = mean_tokens * 3 // 2
 
     def sequence(self, *seed: int) -> Iterator[list[int]]:
-        """No two prompts begin at the same place but by chance: nobody's prefix cache helps."""
+        """Prompts that start at random places, so that prefix caches do not help."""
         source = random.Random(repr(seed))
         while True:
             length = source.randint(self._mean_tokens // 2, self.longest_tokens)

@@ -1,4 +1,4 @@
-"""The real SGLang, started by a script that knows how to run it on this machine."""
+"""A real SGLang, started by a script that runs it on this machine."""
 
 from __future__ import annotations
 

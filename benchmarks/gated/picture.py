@@ -1,4 +1,4 @@
-"""Draws what a gate can see: the share of equal candidates that pass, by items."""
+"""Draws the power of a gate: the share of equal candidates that pass, by items."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 64, 190, 48, 56
 COLOURS = ("#0969da", "#bc4c00", "#8250df", "#1a7f37", "#9a6700", "#cf222e")
 MARKED = (50, 100, 200, 400, 800, 1_600, 3_200)
-"""Items with a number below the axis."""
+"""The numbers of items that the axis labels."""
 
 
 def draw(title: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """An SVG with a line for each curve, by name: items and share."""
+    """An SVG with a line for each curve. curves: (items, share) points, by name."""
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="system-ui, sans-serif"'
         ' font-size="13">',

@@ -1,4 +1,4 @@
-"""The shipped chat model beside itself, and beside itself broken: answers of the embedded engine, in this process."""
+"""The shipped chat model against itself, sound and broken: answers of the embedded engine, in this process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tools.quantization.defects import SOUND, Defect
 
 MODEL = Path("models/slipstream-chat")
 TEMPERATURE = 1.0
-"""Of both sides where equal ones are compared: they draw with different seeds, so verdicts flip."""
+"""The temperature of both sides of an equal run: they draw with different seeds, so verdicts flip."""
 FIRST_SEED = 10_000_000
-"""Items from here on, which nothing was chosen by."""
+"""The first item: no choice was made by the items from here on."""
 
 
 @dataclasses.dataclass
@@ -31,23 +31,23 @@ class Side:
     seed: int = 0
 
     def scores(self, items: list[Item]) -> list[float]:
-        """How right each answer is."""
+        """The score of each item's answer."""
         answers = self.asked.answers(items, temperature=self.temperature, seed=self.seed)
         return [item.score(answer) for item, answer in zip(items, answers, strict=True)]
 
 
 class Baseline:
-    """A side whose answers are kept: it answers the same items beside one candidate after the other."""
+    """A side whose scores are kept: it is compared with one candidate after another on the same items."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
         self._scores: dict[tuple[str, int], list[float]] = {}
 
-    def scores(self, items: list[Item], place: tuple[str, int]) -> list[float]:
-        """Of the items that stand there: slice and first seed."""
-        if place not in self._scores:
-            self._scores[place] = self._side.scores(items)
-        return self._scores[place]
+    def scores(self, items: list[Item], key: tuple[str, int]) -> list[float]:
+        """The scores of these items. key: their slice and first seed."""
+        if key not in self._scores:
+            self._scores[key] = self._side.scores(items)
+        return self._scores[key]
 
 
 def batchings(seed: str) -> tuple[EngineConfig, EngineConfig]:
@@ -79,7 +79,7 @@ def compare(baseline: Baseline, candidate: Side, rules: Mapping[str, SliceRule],
 
 
 def equal_runs(runs: range, rules: Mapping[str, SliceRule]) -> Iterator[GateVerdict]:
-    """The model beside itself, in another batch and with another seed, on items that no other run is asked."""
+    """Compare the model with itself in another batch and with another seed, each run on items of its own."""
     for run in runs:
         first, second = (Asked(MODEL, SOUND, config) for config in batchings(f"equal/{run}"))
         budget = max(rule.budget for rule in rules.values())
@@ -90,7 +90,7 @@ def equal_runs(runs: range, rules: Mapping[str, SliceRule]) -> Iterator[GateVerd
 def broken_runs(
     defects: tuple[Defect, ...], repeats: int, rules: Mapping[str, SliceRule]
 ) -> Iterator[tuple[Defect, GateVerdict]]:
-    """The model beside itself broken, asked greedily as the platform's evals are; each repeat on items of its own."""
+    """Compare the model with itself broken, both greedy as in the platform's evals; each repeat on items of its own."""
     budget = max(rule.budget for rule in rules.values())
     for repeat in range(repeats):
         first, second = batchings(f"broken/{repeat}")

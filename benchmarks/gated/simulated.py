@@ -1,4 +1,4 @@
-"""Answers of a baseline and a candidate whose true difference is known, in clusters that lose together."""
+"""Answers of a baseline and a candidate whose true difference is known, in clusters of correlated losses."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from benchmarks.gated.rivals import looked_at_repeatedly, unpaired
 from evals.gate import Decision, PairedItem, SliceRule, judge_slice
 
 RIGHT = 0.85
-"""Share of items that both answer alike and right; lm-eval's rule looks at it."""
+"""Of the items whose verdict does not flip, the share that both answer right; lm-eval's rule depends on it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Clusters:
-    """How items hang together."""
+    """How items are correlated."""
 
     templates: int
-    """0: every item is made from its own."""
+    """The number of templates; 0 if every item has its own."""
     correlation: float
-    """Intraclass, of losses and of wins: how unequal the templates' rates are."""
+    """The intraclass correlation of losses and of wins: how unequal the templates' rates are."""
 
     def __str__(self) -> str:
         return f"{self.templates} templates, {self.correlation:g}" if self.templates else "none"
 
 
 STRUCTURES = (Clusters(0, 0.0), Clusters(100, 0.02), Clusters(30, 0.05), Clusters(10, 0.05))
-"""What the gate's rule reckons with (`SliceRule.correlation`)."""
+"""Structures that the gate's rule allows for (`SliceRule.correlation`)."""
 BEYOND = Clusters(10, 0.2)
-"""More than it reckons with: few templates that lose as one. Told apart, and no bound is promised."""
+"""More correlation than the rule allows for: few templates that lose as one. No bound on passes is promised."""
 FLIP_SHARES = (0.0, 0.005, 0.03, 0.1)
 SCHEDULES = ((100, 400, 0.03), (200, 1600, 0.02), (50, 1600, 0.02))
 """First look, budget and margin."""
 
 
 def answers(draw: random.Random, count: int, clusters: Clusters, lost: float, won: float) -> list[PairedItem]:
-    """So many items, each template's rates drawn anew from beta distributions with these means."""
+    """Draw `count` items. Each call draws every template's rates from beta distributions with these means."""
     rates = [
         (_rate(draw, lost, clusters.correlation), _rate(draw, won, clusters.correlation))
         for _ in range(clusters.templates)
@@ -65,12 +65,12 @@ def _rate(draw: random.Random, mean: float, correlation: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """How often each rule said what, over runs."""
+    """How often each rule decided what, over runs."""
 
     decided: dict[str, tuple[float, float]]
     """Shares that failed and that passed, by rule."""
     items: float
-    """Mean until the gate decided."""
+    """The mean number of items until the gate decided."""
 
 
 RULES: dict[str, Callable[[Sequence[PairedItem], SliceRule], Decision]] = {
@@ -80,11 +80,11 @@ RULES: dict[str, Callable[[Sequence[PairedItem], SliceRule], Decision]] = {
 
 
 def measure(clusters: Clusters, flips: float, difference: float, rule: SliceRule, runs: int) -> Rates:
-    """Of a candidate whose true difference is so large. flips: share of items that flip where it is 0."""
+    """Measure the rules on a candidate with this true difference. flips: the share of items that flip if it is 0."""
     seed = f"{clusters}/{flips}/{difference}/{rule.first_look}/{rule.budget}"
     decisions: dict[str, list[Decision]] = {"gate": [], **{name: [] for name in RULES}}
     counted = 0
-    # beside what flips anyway, the difference is lost
+    # the difference adds losses to the flips that equals have
     lost, won = flips / 2.0 - difference, flips / 2.0
     for run in range(runs):
         items = answers(random.Random(f"{seed}/{run}"), rule.budget, clusters, lost, won)
@@ -101,7 +101,7 @@ def measure(clusters: Clusters, flips: float, difference: float, rule: SliceRule
 
 
 def cases(schedules: Sequence[tuple[int, int, float]]) -> Iterator[tuple[SliceRule, Clusters, float]]:
-    """Every schedule with every structure and flip share."""
+    """Yield every schedule with every structure and flip share."""
     for first, budget, margin in schedules:
         rule = SliceRule(margin=margin, first_look=first, budget=budget)
         for clusters in (*STRUCTURES, BEYOND):

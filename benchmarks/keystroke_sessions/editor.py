@@ -1,7 +1,7 @@
-"""One user's editor: asks for a completion at every pause between keys, and is told what became of each.
+"""One user's editor: requests a completion at every pause between keys, and records what became of each.
 
 Editors differ in what they do with a request that a newer key has made useless: half of them close its connection, as
-Continue does, the others leave it to the server, as Tabby's and llama.cpp's plug-ins do.
+Continue does; the others leave it running, as Tabby's and llama.cpp's plug-ins do.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ import msgspec
 from benchmarks.keystroke_sessions.edits import Edit, Key, Kind, keys
 
 DEBOUNCE_S = 0.075
-"""A shorter pause asks for nothing."""
+"""After a shorter pause the editor requests nothing."""
 OUTPUT_TOKENS = 24
 LEAVE_S = 0.5
-"""From the end of one file to the first key in the next."""
+"""The pause from the end of one file to the first key in the next."""
 
 
 class Asked(msgspec.Struct):
-    """One request, as its editor saw it. Moments are Unix times in seconds."""
+    """One request, as its editor recorded it. Moments are Unix times in seconds."""
 
     id: str
-    """What the editor called it (`x-client-request-id`)."""
+    """The editor's id of the request (`x-client-request-id`)."""
     kind: Kind
     sent_at: float
     first_at: float | None = None
-    """The first text, or the end of an answer that has none."""
+    """When the first text arrived, or when an answer without text ended."""
     closed_at: float | None = None
-    """The editor closed the connection."""
+    """When the editor closed the connection."""
     next_at: float | None = None
-    """The same user's next request went out while this one was still running."""
+    """When the same user's next request was sent; None if this one had ended before."""
     status: int = 0
-    """0: it was closed before there was any."""
+    """0 if the connection was closed before a status arrived."""
     refusal: str = ""
-    """What came instead of a completion: an error, or the end of the connection."""
+    """The error that was answered, or how the connection was lost; empty if neither happened."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     file: str = ""
-    """The first request in the same file, by its id."""
+    """The id of the first request in the same file."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where an editor's requests go."""
+    """The servers that an editor sends its requests to, and what the requests carry."""
 
     urls: tuple[str, ...]
-    """Asked in turn."""
+    """Used in turn."""
     key: str
     model: str
     client_window: tuple[int, int] | None = None
-    """Characters before and behind the cursor that the editor sends; None: the whole file."""
+    """The characters before and after the cursor that the editor sends; None for the whole file."""
 
     def body(self, key: Key, user: str) -> dict[str, Any]:
-        """A completion of OpenAI's with a suffix, which every server here understands."""
+        """An OpenAI completion with a suffix, which every server here supports."""
         prefix, suffix = key.prefix, key.suffix
         if self.client_window is not None:
-            before, behind = self.client_window
-            prefix, suffix = prefix[-before:], suffix[:behind]
+            before, after = self.client_window
+            prefix, suffix = prefix[-before:], suffix[:after]
         return {
             "model": self.model, "prompt": prefix, "suffix": suffix, "user": user, "max_tokens": OUTPUT_TOKENS,
             "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
@@ -72,7 +72,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Editor:
-    """Types one edit after the other. closes: it closes the connection of a request that is of no more use."""
+    """Types one edit after another. closes: whether it closes the connection of a request that a key made useless."""
 
     def __init__(self, name: str, endpoint: Endpoint, client: aiohttp.ClientSession, *, closes: bool) -> None:
         self._name = name
@@ -84,24 +84,24 @@ class Editor:
         self.asked: list[Asked] = []
 
     async def type(self, edits: Sequence[Edit], source: random.Random, keys_each: int) -> None:
-        """Returns when the last answer has ended.
+        """Type the edits; returns when the last answer has ended.
 
-        The first answer at a place is waited for, as by somebody who reads before they type: what takes a GPU
-        milliseconds takes a CPU seconds, in which nobody would have typed on.
+        It waits for the first answer at a place, like a user who reads before typing: what takes a GPU milliseconds
+        takes a CPU seconds, in which a user would not type on.
         """
         for edit in edits:
             typed = list(keys(edit, source, keys_each))
-            for key, after in itertools.zip_longest(typed, typed[1:]):
+            for key, following in itertools.zip_longest(typed, typed[1:]):
                 self._give_up()
                 if key.kind in (Kind.COLD, Kind.JUMP):
                     await self._ask(key, f"{self._name}:{edit.path}")
-                elif after is None or after.pause_s >= DEBOUNCE_S:
+                elif following is None or following.pause_s >= DEBOUNCE_S:
                     self._ask(key, f"{self._name}:{edit.path}")
-                await asyncio.sleep(LEAVE_S if after is None else after.pause_s)
+                await asyncio.sleep(LEAVE_S if following is None else following.pause_s)
         await asyncio.gather(*self._running)
 
     def _give_up(self) -> None:
-        """A key was pressed: nobody will read what is on its way."""
+        """Close the running requests, if this editor does: the key just pressed has made their answers useless."""
         for task, asked in self._running.items():
             if self._closes and asked.closed_at is None and not task.done():
                 asked.closed_at = time.time()

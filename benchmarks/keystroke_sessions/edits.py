@@ -1,7 +1,7 @@
-"""Real edits of Python files, and the keystrokes that make them: what a person typed, place after place, down the file.
+"""Real edits of Python files, and the keystrokes that make them, from the first changed place of the file to the last.
 
-The edits are commits of this repository, kept beside the benchmark so that every run replays the same ones. How long
-somebody pauses between two keys is drawn from a seed.
+The edits are commits of this repository, kept with the benchmark so that every run replays the same ones. The pauses
+between keys are drawn from a seed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ TRACE = Path(__file__).parents[1] / "traces" / "python_edits.jsonl.xz"
 KEY_S = 0.13
 """Median pause within a word: 90 words a minute."""
 WORD_S = 0.25
-"""Behind a word or a mark."""
+"""The median pause after a word or a mark."""
 THINK_S = 2.0
-"""Before a new line is begun, and before a word now and then."""
+"""The median pause before a new line, and before some words."""
 SPREAD = 0.35
-"""Of the pauses' logarithms."""
+"""The standard deviation of the pauses' logarithms."""
 THOUGHTFUL = 1 / 12
-"""Of the words are thought about."""
+"""The share of words before which the user pauses for `THINK_S`."""
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """One file as a commit found it and as it left it."""
+    """One file before and after a commit."""
 
     commit: str
     path: str
@@ -39,7 +39,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class Kind(StrEnum):
-    """What of a prompt an engine can have seen when a key is pressed."""
+    """How much of a prompt an engine can have seen when a key is pressed."""
 
     COLD = "cold"
     """Nothing: the first key in a file."""
@@ -52,11 +52,11 @@ class Kind(StrEnum):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A key that was pressed, and the file around the cursor afterwards."""
+    """One keystroke, and the file around the cursor after it."""
 
     kind: Kind
     pause_s: float
-    """Since the key before."""
+    """The pause since the previous key."""
     prefix: str
     suffix: str
 
@@ -68,9 +68,9 @@ def load(path: Path = TRACE) -> list[Edit]:
 
 
 def places(edit: Edit) -> list[tuple[str, str, str]]:
-    """Where an edit types something, down the file: the text before the cursor, what is typed, and the text behind it.
+    """The places where an edit types, in order: the text before the cursor, the typed text, and the text after it.
 
-    What was deleted there is gone when the typing begins; places where nothing is typed are left out.
+    Text that the edit deletes there is deleted before the typing; places where nothing is typed are left out.
     """
     old, new = (text.splitlines(keepends=True) for text in (edit.before, edit.after))
     found = []
@@ -80,21 +80,21 @@ def places(edit: Edit) -> list[tuple[str, str, str]]:
         removed, typed = "".join(old[i1:i2]), "".join(new[j1:j2])
         head = _alike(removed, typed)
         tail = _alike(removed[head:][::-1], typed[head:][::-1])
-        # a new line is opened with Enter: its end stands behind the cursor already
+        # Enter opens a new line, so its end is already after the cursor
         if not tail and typed.endswith("\n"):
             tail = 1
         middle = typed[head : len(typed) - tail]
         if middle.strip():
             before = "".join(new[:j1]) + typed[:head]
-            behind = typed[len(typed) - tail :] + "".join(old[i2:])
-            found.append((before, middle, behind))
+            following = typed[len(typed) - tail :] + "".join(old[i2:])
+            found.append((before, middle, following))
     return found
 
 
 def keys(edit: Edit, source: random.Random, most: int) -> Iterator[Key]:
-    """At most `most` keys that make an edit. The spaces that indent a new line come with its Enter."""
+    """Yield at most `most` keys that make an edit. The spaces that indent a new line come with its Enter."""
     pressed, kind = 0, Kind.COLD
-    for before, typed, behind in places(edit):
+    for before, typed, following in places(edit):
         at = 0
         while at < len(typed):
             if pressed == most:
@@ -102,7 +102,7 @@ def keys(edit: Edit, source: random.Random, most: int) -> Iterator[Key]:
             start, at = at, _after_key(typed, at)
             pause_s = _pause_s(typed, start, kind, source)
             entered = typed[start] == "\n"
-            yield Key(Kind.LINE if entered and kind is Kind.TYPED else kind, pause_s, before + typed[:at], behind)
+            yield Key(Kind.LINE if entered and kind is Kind.TYPED else kind, pause_s, before + typed[:at], following)
             pressed, kind = pressed + 1, Kind.TYPED
         kind = Kind.JUMP
 
@@ -122,6 +122,6 @@ def _pause_s(typed: str, at: int, kind: Kind, source: random.Random) -> float:
 
 
 def _alike(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """The length of the common beginning."""
     most = min(len(one), len(other))
     return next((at for at in range(most) if one[at] != other[at]), most)

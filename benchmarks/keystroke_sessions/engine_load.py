@@ -1,4 +1,4 @@
-"""What the engines of a replay did meanwhile: how long their steps took, how busy they were, what they forgot."""
+"""The load of a replay's engines: how long their steps took, how busy they were, and what their caches evicted."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ STEPS = "sglang:step_seconds"
 
 
 class EngineLoad(msgspec.Struct, frozen=True):
-    """Of all engines together."""
+    """The load of all engines together."""
 
     step_p99_ms: float | None
-    """The upper bound of the histogram's bar that the step at p99 lies in; None: there was no step, or it took longer
-    than any bar tells."""
+    """The upper bound of the histogram bucket of the step at p99; None if there was no step, or if it is above the
+    last bound."""
     busy_share: float
-    """Of the time, the part spent in steps."""
+    """The share of the time that the engines spent in steps."""
     kv_tokens: int
-    """What their memories hold."""
+    """The capacity of their KV caches."""
     evicted_tokens: int
-    """Of cached prefixes, as their pages were needed."""
+    """Tokens of cached prefixes that were evicted because their pages were needed."""
 
 
 async def read(urls: Sequence[str], token: str) -> list[dict[str, float]]:
-    """Each engine's numbers now, by name, and `STEPS`' bars by upper bound."""
+    """Each engine's current numbers by name, as `numbers` returns them."""
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as client:
         found = []
         for url in urls:
@@ -38,7 +38,7 @@ async def read(urls: Sequence[str], token: str) -> list[dict[str, float]]:
 
 
 def numbers(exposition: str) -> dict[str, float]:
-    """Samples of a scrape by name; of a histogram's bars by name and upper bound."""
+    """The samples of a scrape by name; buckets of a histogram by name and upper bound."""
     found: defaultdict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
@@ -47,7 +47,7 @@ def numbers(exposition: str) -> dict[str, float]:
 
 
 def load(before: Sequence[Mapping[str, float]], after: Sequence[Mapping[str, float]], wall_s: float) -> EngineLoad:
-    """What happened between two readings of the same engines, `wall_s` seconds apart."""
+    """The load between two readings of the same engines, `wall_s` seconds apart."""
 
     def grown(name: str) -> float:
         return sum(new.get(name, 0) - old.get(name, 0) for old, new in zip(before, after, strict=True))

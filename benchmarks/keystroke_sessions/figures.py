@@ -1,4 +1,4 @@
-"""What a replay came to: quantiles by kind of key, the histogram of what was prefilled again, cancels."""
+"""The figures of a replay: quantiles by kind of key, the histogram of tokens prefilled again, and cancels."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from benchmarks.keystroke_sessions.sites import QUEUED_S, Row
 from engines.embedded.config import SchedulerConfig
 
 WARM = (Kind.TYPED, Kind.LINE)
-"""Keys whose prompt the engine has seen but for what they added. A jump is none: what stands behind the cursor comes
-first in the prompt."""
+"""Keys whose prompt the engine has seen except for what they added. A jump is not one: the text after the cursor comes
+first in the prompt, and it has changed."""
 STEP_TOKENS = SchedulerConfig().max_batch_tokens
 EDGES = (1, 2, 4, 8, 16, 32, 64, 128, 300, 1_000, 2_000, 4_000, 8_000)
-"""Upper bounds of the histogram's bars, in tokens; the last bar is what lies above."""
+"""Upper bounds of the histogram's bars, in tokens; the last bar holds the values above them."""
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Of one replay. Times in milliseconds; None: there is nothing to judge by."""
+    """The figures of one replay. None if there is no value to compute a figure from."""
 
     requests: int
     failed: int
@@ -36,28 +36,28 @@ class Figures(msgspec.Struct, frozen=True):
     cold_ttft_p99_ms: float | None
     jumps: int
     jump_again_p50: float | None
-    """Tokens prefilled for the first key at another place."""
+    """Tokens prefilled again for the first key at another place."""
     jump_ttft_p50_ms: float | None
     cancels: int
     cancel_p50_ms: float | None
     cancel_p99_ms: float | None
     step_p99_ms: float | None
-    """Of the engines' steps meanwhile; a step is what an abort is allowed to wait for."""
+    """The engines' steps during the replay; an abort may wait for one step."""
     superseded_share: float
-    """Of all requests: the gateway ended them for a newer one, or their editor did by closing the connection."""
+    """The share of requests that the gateway ended for a newer one, or their editor by closing the connection."""
     reused_share: float
-    """Of all requests: they were answered from what another one had generated."""
+    """The share of requests that were answered from the output of another request."""
     refused_share: float
-    """Of all requests: they were answered with an error, or their connection was lost."""
+    """The share of requests that were answered with an error, or whose connection was lost."""
     queued_share: float
-    """Of all requests: they waited for a place, longer than `QUEUED_S`."""
+    """The share of requests that queued for longer than `QUEUED_S`."""
     engine_busy_share: float | None
-    """Of the engines' time."""
+    """The share of the time that the engines spent in steps."""
     kv_tokens: int | None
-    """What the engines' memories hold together."""
+    """The capacity of the engines' KV caches together."""
     evicted_tokens: int | None
     histogram: tuple[int, ...]
-    """Keys by tokens prefilled again, by `EDGES`."""
+    """The number of warm keys by tokens prefilled again, in the bars of `EDGES`."""
 
     @property
     def cancel_p99_steps(self) -> float | None:
@@ -68,7 +68,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def last_line(self) -> dict[str, float | None]:
-        """What a replay is judged by."""
+        """The figures that a replay is judged by, by name."""
         names = (
             "prefilled_again_p50", "prefilled_again_p99", "warm_ttft_p50_ms", "cold_ttft_p50_ms", "cancel_p99_ms",
             "superseded_share", "warm_ttft_p99_ms", "cold_ttft_p99_ms", "cancel_p50_ms", "step_p99_ms",
@@ -78,7 +78,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def figures(asked: Sequence[Asked], rows: Mapping[str, Row], load: EngineLoad | None = None) -> Figures:
-    """rows: by the editors' ids. load: the engines'; None: not told."""
+    """Compute the figures. rows: by the editors' ids. load: that of the engines; None if they do not report it."""
     kinds = {one.id: one.kind for one in asked}
     keys = judged(asked, rows)
     again = [key.again for key in keys if key.again is not None and kinds[key.asked.id] in WARM]
@@ -123,18 +123,18 @@ def figures(asked: Sequence[Asked], rows: Mapping[str, Row], load: EngineLoad | 
 
 
 class Judged(NamedTuple):
-    """A request, as what had been read of its file makes it."""
+    """A request, classified by how much of its file an engine had read."""
 
     asked: Asked
-    """Cold, whatever key it was, in a file of which no engine had read a prompt to its end: what was refused or
-    overtaken before has left less than there is to read."""
+    """Its kind is cold, whatever the key, until an engine has read a whole prompt of the file: requests that were
+    refused or superseded before left most of it unread."""
     again: int | None
-    """Tokens of its prompt that an engine computed although one had read them; None: no engine had it, or it is a cold
-    one in a file of which nothing had been read."""
+    """The tokens of its prompt that an engine computed although one had read them; None if no engine had the request,
+    or if it is a cold one in a file of which nothing had been read."""
 
 
 def judged(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[Judged]:
-    """The requests in the order in which they were sent."""
+    """Classify the requests, in the order in which they were sent."""
     found: list[Judged] = []
     read, whole = defaultdict[str, int](int), set[str]()
     for one in sorted(asked, key=lambda one: one.sent_at):
@@ -144,7 +144,7 @@ def judged(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[Judged]:
         if row is not None and row.prompt_tokens:
             known = row.prompt_tokens if warm else min(read[file], row.prompt_tokens)
             again = max(known - row.cached_tokens, 0) if known else None
-            # of the step that an end falls into all counts, and how much of it is still computed nobody is told
+            # a request that ends during a step is counted with the whole step, but may not have computed all of it
             surely = row.prompt_tokens - (0 if row.read_whole else STEP_TOKENS)
             read[file] = max(read[file], surely)
             if row.read_whole:
@@ -154,8 +154,8 @@ def judged(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[Judged]:
 
 
 def cancelled_s(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[float]:
-    """From the moment when nobody waited for an answer any more, an editor's close or its next request, to the engine's
-    confirmed end; of those that an engine had and that had not ended before."""
+    """The times from the moment that made an answer useless, its editor's close or next request, to the engine's
+    confirmed end, of the requests that an engine had and that had not ended before."""
     found = []
     for one in asked:
         row = rows.get(one.id)
@@ -168,7 +168,7 @@ def cancelled_s(asked: Sequence[Asked], rows: Mapping[str, Row]) -> list[float]:
 
 
 def histogram(values: Sequence[float]) -> tuple[int, ...]:
-    """How many values lie in each bar."""
+    """The number of values in each bar."""
     bars = [0] * (len(EDGES) + 1)
     for value in values:
         bars[sum(value > edge for edge in EDGES)] += 1
@@ -176,7 +176,7 @@ def histogram(values: Sequence[float]) -> tuple[int, ...]:
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:
-    """The least value that so large a part does not exceed."""
+    """The least value that at least this part of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else None
 

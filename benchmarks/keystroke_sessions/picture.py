@@ -1,4 +1,4 @@
-"""Draws replays beside each other: which part of the keys had at most so many tokens prefilled again."""
+"""Draws replays together: the share of keys with at most a number of tokens prefilled again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 64, 190, 48, 56
 COLOURS = ("#0969da", "#bc4c00", "#8250df", "#1a7f37", "#9a6700", "#cf222e", "#57606a", "#bf3989")
 MARKED = (1, 4, 16, 64, 300, 1_000, 4_000)
-"""Tokens with a number below the axis."""
+"""The numbers of tokens that the axis labels."""
 
 
 def draw(replays: Mapping[str, Figures]) -> str:

@@ -23,7 +23,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 TOKENIZER = "models/slipstream-code"
 TOKENS = range(4_000, 8_000)
 CHARACTERS = range(10_000, 28_000)
-"""Files that are worth counting."""
+"""The length of a file that can have `TOKENS` tokens: only such files are tokenized."""
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def edits(until: str, least: int, most: int) -> list[Edit]:
-    """One for each file that has one."""
+    """The longest edit of each file that has a fitting one."""
     tokenizer = Tokenizer.load(TOKENIZER)
     best: defaultdict[str, list[tuple[int, Edit]]] = defaultdict(list)
     for commit, path in modified(until):
@@ -58,7 +58,7 @@ def edits(until: str, least: int, most: int) -> list[Edit]:
 
 
 def modified(until: str) -> list[tuple[str, str]]:
-    """Commits and the Python files that each changed."""
+    """(commit, path) of every Python file that a commit modified."""
     found, commit = [], ""
     for line in git("log", "--format=%H", "--name-only", "--diff-filter=M", until, "--", "*.py").splitlines():
         if line.endswith(".py"):

@@ -1,5 +1,5 @@
-"""What is asked: a whole deployment of ours with two embedded replicas, or two servers of SGLang's with nothing before
-them."""
+"""The servers of a replay: a whole deployment with two embedded replicas, or two SGLang servers with nothing in front
+of them."""
 
 from __future__ import annotations
 
@@ -33,57 +33,57 @@ from tests.deployment import ROOT, Deployment, deployment
 MODEL = "slipstream-code"
 FOLDER = ROOT / "models" / MODEL
 CONTEXT_TOKENS = 6_144
-"""Of 4,000 to 8,000 tokens of file: the longer ones need a window."""
+"""The model's context. Files have 4,000 to 8,000 tokens, so the longer ones need a window."""
 KV_BYTES = 256 * 1024 * 1024
-"""Of each engine, as `slipstream up` starts it."""
+"""The KV cache of each engine, as `slipstream up` sets it."""
 QUEUED_S = 0.05
-"""Waiting longer than this for a place is a wait."""
+"""A request that waits longer for a place counts as queued."""
 REPLICAS = 2
 CLIENT_WINDOW = (10_800, 3_600)
-"""Characters that an editor without our windows sends: 3 : 1, and few enough for the context; in proportion for
-others."""
+"""The characters before and after the cursor that an editor sends if the gateway cuts no window: 3 : 1, and few enough
+for `CONTEXT_TOKENS`; in proportion for other contexts."""
 SGLANG_READY_S = 400.0
-"""A guard: 40 to 75 s on two idle cores."""
+"""The timeout of SGLang's start, which takes 40 to 75 s on two idle cores."""
 SHIPPED_S = 3.0
-"""The ledger gets what has ended every second or so."""
+"""The time without a new row after which the ledger counts as complete; it gets rows about every second."""
 LOST_S = 30.0
 PROMISE_S = 30.0
-"""For the first token. What a GPU is promised to do, 200 ms, a CPU cannot: cold prompts would be refused."""
+"""The promise for the first token. A CPU cannot keep the 200 ms of a GPU: cold prompts would be refused."""
 SHOWN = FillInTheMiddle(min_confidence=0.0)
-"""What is measured is when text comes, whatever the model thinks of it."""
+"""The benchmark measures when text arrives, so no completion is withheld for low confidence."""
 ENGINE_NICE = 5
 """As `slipstream up` starts its engines."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A request as the ledger has it, and the trace. Of one that was ended before its first token, the prompt tokens
-    are those that the engine had read by then."""
+    """A request's row of the ledger and of the trace. If it ended before its first token, the prompt tokens are those
+    that the engine had read by then."""
 
     client_request_id: str
     prompt_tokens: int
     cached_tokens: int
     finish: str
     closed_at: float
-    """The engine had confirmed the end: Unix time in seconds."""
+    """When the engine had confirmed the end: Unix time in seconds."""
     superseded: bool = False
-    """The gateway has ended it for a newer one."""
+    """Whether the gateway ended it for a newer one."""
     queued_s: float = 0.0
-    """It waited for a place at an engine."""
+    """How long it waited for a place at an engine."""
     completion_tokens: int = 0
 
     @property
     def read_whole(self) -> bool:
-        """The engine had read all of the prompt: something was generated, or nobody ended it."""
+        """Whether the engine read all of the prompt: it generated a token, or the request ended by itself."""
         return bool(self.completion_tokens) or (self.finish == "complete" and not self.superseded)
 
     @property
     def reused(self) -> bool:
-        """It was answered without an engine, from what another request had generated."""
+        """Whether it was answered without an engine, from the output of another request."""
         return self.finish == "complete" and not self.prompt_tokens and not self.superseded
 
 
 class Watch:
-    """Filled in when it is over."""
+    """The engines' load during a block; set at its end, None if the engines do not report it."""
 
     def __init__(self) -> None:
         self.load: EngineLoad | None = None
@@ -102,12 +102,12 @@ class Slipstream:
         self._window = window
 
     def endpoint(self, user: int) -> Endpoint:
-        """Of a user, who is a tenant of their own."""
+        """The endpoint of a user, who is a tenant of their own."""
         return Endpoint((self._platform.url,), self._keys[user], MODEL, self._window)
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[Watch]:
-        """What the engines do meanwhile; the watch has it at the end."""
+        """Measure the engines' load during the block; the watch has it afterwards."""
         watch, began_s = Watch(), time.monotonic()
         before = await engine_load.read(self._engines, TOKEN)
         yield watch
@@ -115,9 +115,9 @@ class Slipstream:
         watch.load = engine_load.load(before, after, time.monotonic() - began_s)
 
     async def rows(self, asked: Iterable[Asked]) -> dict[str, Row]:
-        """What the ledger has of these, by the editors' ids; requests that were closed at once may have no row.
+        """The ledger's rows of these requests, by the editors' ids; a request that was closed at once may have none.
 
-        Returns when all that were answered are there, and no other has come for `SHIPPED_S`.
+        Returns when every answered request has its row and no row has arrived for `SHIPPED_S`.
         """
         sent = list(asked)
         answered = {one.id for one in sent if one.status == 200 and one.closed_at is None and not one.refusal}
@@ -126,7 +126,7 @@ class Slipstream:
             changed_s = time.monotonic()
             while not answered <= found.keys() or time.monotonic() < changed_s + SHIPPED_S:
                 rows = await connection.fetch(ROWS, [one.id for one in sent])
-                # by the last attempt, where there were several
+                # the last attempt's row where there were several
                 before, found = found, {each["client_request_id"]: Row(**dict(each)) for each in rows}
                 if len(found) != len(before):
                     changed_s = time.monotonic()
@@ -148,23 +148,23 @@ ROWS = """
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What a deployment is made of: everything on, as `up` has it."""
+    """The parts of a deployment that the levers change."""
 
     folder: Path
-    """The model's."""
+    """The model's folder."""
     model: Model
     speculation: SpeculationConfig
-    """Of both engines."""
+    """The setting of both engines."""
     policy: str
-    """The router's."""
+    """The router's policy."""
     client_window: tuple[int, int] | None = None
-    """Characters in front of and behind the cursor that the editors send; None: the whole file."""
+    """The characters before and after the cursor that the editors send; None for the whole file."""
     kv_bytes: int = KV_BYTES
-    """Of each engine, for keys and values."""
+    """The KV cache of each engine."""
 
     @property
     def engine(self) -> dict[str, Any]:
-        """Of `engines.embedded.config.EngineConfig`."""
+        """The fields of `engines.embedded.config.EngineConfig`."""
         return {
             "model": str(self.folder),
             "name": MODEL,
@@ -174,21 +174,21 @@ class Setup(msgspec.Struct, frozen=True):
         }
 
     def environment(self, urls: Sequence[str]) -> dict[str, str]:
-        """The deployment's settings. urls: of the engines."""
+        """The deployment's settings as environment variables. urls: those of the engines."""
         pool = Pool("code", "embedded", tuple(Replica(f"code-{number}", url) for number, url in enumerate(urls)), 64)
         return {
             "SLIPSTREAM_MODELS": msgspec.json.encode([self.model]).decode(),
             "SLIPSTREAM_POOLS": msgspec.json.encode([pool]).decode(),
             "SLIPSTREAM_ROUTER__SLOS": msgspec.json.encode([SloClass(Tier.AUTOCOMPLETE, 1 << 31, PROMISE_S)]).decode(),
             "SLIPSTREAM_ROUTER__POLICY": self.policy,
-            # all users sit behind one address
+            # all users share one address
             "SLIPSTREAM_GATEWAY__CONNECTIONS__MAX_CONNECTIONS_PER_ADDRESS": "0",
             "SLIPSTREAM_GATEWAY__QUEUE_DEADLINE_S": json.dumps({"autocomplete": PROMISE_S}),
         }
 
 
 def everything_on(context_tokens: int = CONTEXT_TOKENS, kv_bytes: int = KV_BYTES) -> Setup:
-    """Drafts as engines of the autocomplete tier have them that `up` starts."""
+    """The setup with all levers on; engines draft as those of the autocomplete tier that `up` starts."""
     return Setup(
         FOLDER,
         Model(MODEL, Tier.AUTOCOMPLETE, "code", context_tokens, tokenizer=str(FOLDER), fim=SHOWN),
@@ -204,9 +204,9 @@ def _without_layout(setup: Setup, scratch: Path) -> Setup:
 
 
 def _without_grid(setup: Setup, scratch: Path) -> Setup:
-    before, behind = (each * setup.model.context_tokens // CONTEXT_TOKENS for each in CLIENT_WINDOW)
+    before, after = (each * setup.model.context_tokens // CONTEXT_TOKENS for each in CLIENT_WINDOW)
     return msgspec.structs.replace(
-        setup, model=_model(setup, fim=msgspec.structs.replace(SHOWN, window=False)), client_window=(before, behind)
+        setup, model=_model(setup, fim=msgspec.structs.replace(SHOWN, window=False)), client_window=(before, after)
     )
 
 
@@ -239,12 +239,12 @@ LEVERS: Mapping[str, Callable[[Setup, Path], Setup]] = {
     "reuse": _without_reuse,
     "speculation": _without_speculation,
 }
-"""How each is switched off; the folder is there for copies."""
+"""By lever, the function that switches it off; the folder is scratch space for copies."""
 
 
 @contextlib.asynccontextmanager
 async def slipstream(users: int, setup: Setup, without: str = "") -> AsyncIterator[Slipstream]:
-    """A deployment, without one of `LEVERS`."""
+    """Run a deployment. without: the lever of `LEVERS` to switch off; empty for none."""
     async with contextlib.AsyncExitStack() as stack:
         if without:
             setup = LEVERS[without](setup, Path(stack.enter_context(tempfile.TemporaryDirectory())))
@@ -261,7 +261,7 @@ async def slipstream(users: int, setup: Setup, without: str = "") -> AsyncIterat
 
 
 def plain_layout(folder: Path) -> Path:
-    """The same weights, laid out as everybody else lays them out: prefix, suffix, middle, the whole prefix first."""
+    """Copy the model to `folder` with the common layout: prefix, suffix, middle, with the whole prefix first."""
     shutil.copytree(FOLDER, folder)
     file = folder / "tokenizer_config.json"
     settings = json.loads(file.read_text())
@@ -271,23 +271,23 @@ def plain_layout(folder: Path) -> Path:
 
 
 class SGLang:
-    """Two servers, asked in turn."""
+    """Two servers, used in turn."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = tuple(urls)
 
     def endpoint(self, user: int) -> Endpoint:
-        """Every other user begins with the other one."""
-        turned = user % len(self._urls)
-        return Endpoint(self._urls[turned:] + self._urls[:turned], TOKEN, MODEL, CLIENT_WINDOW)
+        """The endpoint of a user; every other user starts with the second server."""
+        first = user % len(self._urls)
+        return Endpoint(self._urls[first:] + self._urls[:first], TOKEN, MODEL, CLIENT_WINDOW)
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[Watch]:
-        """Its steps are not told."""
+        """Yield an empty watch: SGLang does not report its steps."""
         yield Watch()
 
     async def rows(self, asked: Iterable[Asked]) -> dict[str, Row]:
-        """Of the answers that ended: SGLang tells the usage of no others."""
+        """The rows of the answers that ended: SGLang reports no other usage."""
         return {
             one.id: Row(one.id, one.prompt_tokens, one.cached_tokens or 0, "complete", 0.0)
             for one in asked
@@ -297,7 +297,7 @@ class SGLang:
 
 @contextlib.asynccontextmanager
 async def sglang(venv: str, serve: str) -> AsyncIterator[SGLang]:
-    """`SERVE VENV MODEL_FOLDER PORT [flags]` runs a server in the foreground."""
+    """Run two servers. serve: a script; `SERVE VENV MODEL_FOLDER PORT [flags]` runs a server in the foreground."""
     ports = [free_port() for _ in range(REPLICAS)]
     flags = ["--served-model-name", MODEL, "--api-key", TOKEN, "--completion-template", "qwen_coder"]
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:

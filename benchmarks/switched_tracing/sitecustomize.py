@@ -1,6 +1,6 @@
-"""What a gateway loads that `benchmarks.tracing_overhead` starts: SIGUSR2 stops the making of spans, or begins it.
+"""Loaded by the gateway that `benchmarks.tracing_overhead` starts: SIGUSR2 switches the making of spans off, or on.
 
-Which of the two holds, and the id of the thread that sends spans, is written to the file that SWITCHED_TRACING names.
+The new state, and the id of the thread that sends spans, are written to the file that SWITCHED_TRACING names.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ METHODS = ("begin", "end")
 
 
 class Switch:
-    """Puts other methods in a class' place, by turns."""
+    """Swaps the methods of `RequestSpans` with others that do nothing, and back."""
 
     def __init__(self) -> None:
         self._others: dict[str, Callable[..., Any]] = dict.fromkeys(METHODS, lambda *_: None)
         self._on = True
 
     def __call__(self, *_: object) -> None:
-        """Turn."""
+        """Switch."""
         from gateway.serving.request_spans import RequestSpans
 
         mine = {name: getattr(RequestSpans, name) for name in METHODS}

@@ -1,4 +1,4 @@
-"""How code of models may be kept from the machine: a setting."""
+"""The setting for how model-written code is isolated from the machine."""
 
 from __future__ import annotations
 

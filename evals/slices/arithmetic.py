@@ -1,7 +1,7 @@
-"""Adding and subtracting numbers of up to two digits; no pair of two-digit numbers is on both sides.
+"""Sums and differences of numbers of up to two digits; no pair of two-digit numbers is on both sides of the split.
 
-The reference is the bare result: in equal trials a model of a few million parameters learnt that many times faster than
-working written out digit by digit (docs/log.md). The check reads the last number, so other models may show theirs.
+The reference is only the result: in equal trials, a model of a few million parameters learned it many times faster than
+working digit by digit (docs/log.md). The check reads the last number, so other models may show their working.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def make(draw: Draw) -> Question:
 
 
 def make_training(draw: Draw) -> Question:
-    """As asked, some with numbers of one digit; and three times as often a run of short sums in one conversation, which
-    teaches more per token."""
+    """A single question, which may have numbers of one digit, or three times as often a run of short sums in one
+    conversation, which teaches more per token."""
     if draw.chance(0.25):
         return _question(draw, *_range(draw))
     messages: list[Message] = []
@@ -55,7 +55,7 @@ def is_right(result: int, answer: str) -> bool:
 
 
 def _range(draw: Draw) -> tuple[int, int]:
-    """Of the numbers of a training sum. One digit and one digit is the table that all other sums are made of."""
+    """The range of a training sum's numbers. All other sums are made of the table of one-digit sums."""
     return draw.random.choices(((0, 9), (0, 99), (10, 99)), (0.25, 0.15, 0.6))[0]
 
 
@@ -64,9 +64,9 @@ def _question(draw: Draw, low: int, high: int) -> Question:
     plus = draw.chance(0.5)
     opener, core = draw.phrase("arithmetic", _OPENERS, _PLUS if plus else _MINUS)
     result = a + b if plus else a - b
-    asked = core.format(a=a, b=b)
+    text = core.format(a=a, b=b)
     return Question(
-        messages=(user(opened(opener, asked)),),
+        messages=(user(opened(opener, text)),),
         reference=str(result),
         check=functools.partial(is_right, result),
         max_tokens=96,

@@ -1,6 +1,6 @@
-"""Quantiles of the binomial's, Student's and the normal distribution, by the regularised incomplete beta function.
+"""Quantiles of the binomial, Student's and the normal distribution, by the regularised incomplete beta function.
 
-Plain Python: workers judge without numpy. Tests hold it against mpmath.
+It is plain Python, since workers judge without numpy. Tests compare it with mpmath.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STEPS = 500
 
 
 def normal_quantile(probability: float) -> float:
-    """Where the standard normal distribution's lower tail has this probability."""
+    """The value below which the standard normal distribution has this probability."""
     return _NORMAL.inv_cdf(probability)
 
 
@@ -63,7 +63,7 @@ def _away_from_zero(value: float) -> float:
 
 
 def student_quantile(upper_tail: float, freedom: float) -> float:
-    """Above which Student's distribution has this probability, 0 < upper_tail <= 0.5."""
+    """The value above which Student's distribution has this probability, 0 < upper_tail <= 0.5."""
     _require_tail(upper_tail)
     if upper_tail == 0.5:
         return 0.0
@@ -73,9 +73,9 @@ def student_quantile(upper_tail: float, freedom: float) -> float:
 
 
 def binomial_upper(successes: float, trials: float, tail: float) -> float:
-    """The largest share under which so few successes still have the probability `tail`: exact, one-sided.
+    """The largest share for which so few successes still have the probability `tail`: exact, one-sided.
 
-    Without a success it is 1 - tail ** (1 / trials). Successes need not be whole. Source: Clopper and Pearson 1934.
+    Without a success, it is 1 - tail ** (1 / trials). Successes need not be whole. Source: Clopper and Pearson 1934.
     """
     _require_tail(tail)
     if successes >= trials:
@@ -86,12 +86,12 @@ def binomial_upper(successes: float, trials: float, tail: float) -> float:
 
 
 def binomial_lower(successes: float, trials: float, tail: float) -> float:
-    """The smallest share under which so many successes still have the probability `tail`: see `binomial_upper`."""
+    """The smallest share for which so many successes still have the probability `tail`: see `binomial_upper`."""
     return 1.0 - binomial_upper(trials - successes, trials, tail)
 
 
 def _beta_quantile(probability: float, a: float, b: float) -> float:
-    """Where `beta_cdf` has a value above 0 and below 1: Newton's steps, halvings where one would leave the bracket."""
+    """The x at which `beta_cdf` is `probability`: by Newton's steps, or bisection if one would leave the bracket."""
     low, high = 0.0, 1.0
     x = a / (a + b)
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)

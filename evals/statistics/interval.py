@@ -1,8 +1,8 @@
-"""Shares and means of pairs with their 95 % intervals, where a session's pairs are not independent of each other.
+"""Shares and means of pairs with their 95 % intervals, if the pairs of a session are not independent of each other.
 
-The variance is that of a ratio of sums over sessions (Cochran 1977, section 6.5). A share's interval is Wilson's with
-the number of pairs that as many independent ones would need to be for that variance (Korn and Graubard 1998; Dean and
-Pagano 2015): it stays between 0 and 1, and says something where all pairs or none have what is counted.
+The variance is that of a ratio of sums over sessions (Cochran 1977, section 6.5). A share's interval is Wilson's for
+the number of independent pairs that would have this variance (Korn and Graubard 1998; Dean and Pagano 2015): it stays
+between 0 and 1, and is meaningful even if all pairs or none are counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Z = NormalDist().inv_cdf(0.975)
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """Of each session's n pairs and their sum x: how many sessions, and the sums of n, x, x², xn and n²."""
+    """Over sessions with n pairs whose values add up to x: number of sessions, and the sums of n, x, x², xn and n²."""
 
     units: int
     n: float
@@ -38,19 +38,19 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 def share(sums: Sums) -> Estimate:
-    """Of pairs that have something: x counts them."""
+    """The share of pairs with a property; x counts them."""
     if not sums.n:
         return _nothing(sums)
     value = sums.x / sums.n
     variance = _variance(sums, value)
-    # no session differs from another, or there is but one: then sessions are what is independent
+    # if no session differs from another, or there is only one, only sessions count as independent
     effective = value * (1 - value) / variance if variance else float(sums.units)
     lower, upper = wilson(value, min(effective, sums.n))
     return Estimate(value, lower, upper, round(sums.n), sums.units)
 
 
 def part(sums: Sums) -> Estimate:
-    """Of pairs that each have a part, 0 to 1: a mean whose interval ends there too."""
+    """The mean of values from 0 to 1, with an interval that is also within 0 and 1."""
     found = mean(sums)
     if found.lower is None or found.upper is None:
         return found
@@ -58,7 +58,7 @@ def part(sums: Sums) -> Estimate:
 
 
 def mean(sums: Sums, *, logarithms: bool = False) -> Estimate:
-    """Of pairs that measure something. logarithms: they are, and the mean of what they are of is wanted."""
+    """The mean of a measured value. logarithms: the values are logarithms, and their geometric mean is returned."""
     if not sums.n:
         return _nothing(sums)
     value = sums.x / sums.n
@@ -82,7 +82,7 @@ def wilson(value: float, n: float) -> tuple[float, float]:
 
 
 def _variance(sums: Sums, value: float) -> float:
-    """Of x / n; 0 with one session."""
+    """Variance of x / n; 0 with one session."""
     if sums.units < 2:
         return 0.0
     squares = max(sums.xx - 2 * value * sums.xn + value * value * sums.nn, 0.0)

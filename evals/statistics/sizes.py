@@ -1,4 +1,4 @@
-"""How many items a comparison takes, before any is drawn and while it runs."""
+"""The number of items that a comparison needs, before any is drawn and while it runs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from evals.statistics.looks import levels, looks
 
 
 def half_width(items: float, variance: float, level: float, rare: float) -> float:
-    """How far the lower bound will lie below the mean of so many items.
+    """Distance of the lower bound below the mean of a number of items.
 
-    variance: of an item's difference, clusters included. rare: how often the loss that nothing has shown yet is
-    counted, the design effect (see `gate.SliceRule.correlation`).
+    variance: of an item's difference, including clusters. rare: factor of the loss that no item has shown yet, the
+    design effect (see `gate.SliceRule.correlation`).
     """
     unseen = -math.expm1(math.log(level) / items) * rare
     return math.hypot(_upper(level) * math.sqrt(variance / items), unseen)
 
 
 def passing_probability(items: int, variance: float, level: float, rare: float, margin: float) -> float:
-    """The probability that an equal candidate is shown, by one look at so many items, not to be worse by the margin."""
+    """The probability that one look at the items proves an equal candidate not to be worse by the margin."""
     room = margin - half_width(items, variance, level, rare)
     if variance <= 0.0:
         return 1.0 if room > 0.0 else 0.0
@@ -30,8 +30,8 @@ def passing_probability(items: int, variance: float, level: float, rare: float, 
 def items_needed(variance: float, margin: float, level: float, power: float, rare: float = 1.0) -> int:
     """The fewest items at which `passing_probability` is `power`.
 
-    variance: of independent items the share that flips. Where nothing flips it is how many items must show nothing:
-    log(level) / log(1 - margin), a hundred and fifty for two points at 5 %.
+    variance: for independent items, the share that flips. If nothing flips, so many items must show nothing: log(level)
+    / log(1 - margin), a hundred and fifty for two points at 5 %.
     """
     few, many = 0, 1
     while passing_probability(many, variance, level, rare, margin) < power:
@@ -46,9 +46,9 @@ def items_needed(variance: float, margin: float, level: float, power: float, rar
 
 
 def least_margin(counts: Sequence[int], spent: Sequence[float], alike: float, correlation: float) -> float:
-    """The margin that a slice cannot pass below, though no answer differs: the lowest bound of all looks.
+    """The smallest margin with which a slice can pass even if no answer differs: the lowest bound of all looks.
 
-    counts, spent: items and level of each look. alike: probability that two items are of one cluster.
+    counts, spent: items and level of each look. alike: probability that two items are in one cluster.
     """
     return min(
         -math.expm1(math.log(level) / items) * (1.0 + (items - 1.0) * alike * correlation)
@@ -57,9 +57,9 @@ def least_margin(counts: Sequence[int], spent: Sequence[float], alike: float, co
 
 
 def least_budget(first_look: int, alpha: float, margin: float, most: int) -> int | None:
-    """A budget at which a slice of independent items whose answers are all equal passes, and one item less would not.
+    """A budget at which a slice of independent items with equal answers passes, and with one item less would not.
 
-    None: it does not pass by `most` items.
+    None if it does not pass with `most` items.
     """
 
     def passes(budget: int) -> bool:

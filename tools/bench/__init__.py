@@ -1,4 +1,4 @@
-"""`slipstream tools bench`: load on one deployment, measured from the client's side. Tokens are those of `usage`.
+"""`slipstream tools bench`: puts load on one deployment and measures it at the client. Token counts come from `usage`.
 
-`measure.py` and `client.py` send and note times; `summary.py` and `picture.py` judge and draw, and do no I/O.
+`measure.py` and `client.py` send requests and record times; `summary.py` and `picture.py` evaluate them without I/O.
 """

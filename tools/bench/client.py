@@ -1,4 +1,4 @@
-"""Sends requests of OpenAI's API and notes when their events arrive."""
+"""Sends OpenAI-compatible requests and records when their events arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.simulator.arrival import Arrival
 
 CONNECT_S = 10.0
 SILENCE_S = 300.0
-"""Longest time without a byte: the gateway sends a comment every 15 s."""
+"""Longest time without a byte; the gateway sends a comment every 15 s."""
 MAX_LINE_BYTES = 1 << 20
 MAX_REFUSAL_BYTES = 1 << 16
 MAX_MESSAGE_CHARACTERS = 300
@@ -85,7 +85,7 @@ class Client:
     """One server. `async with` opens and closes it."""
 
     def __init__(self, url: str, key: str, path: str) -> None:
-        """url: without `/v1`. path: of the endpoint, behind `/v1`."""
+        """url: the server's, without `/v1`. path: the endpoint's, after `/v1`."""
         self._url = f"{url}/v1{path}"
         self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
         self._session: aiohttp.ClientSession
@@ -105,14 +105,14 @@ class Client:
         await self._session.close()
 
     async def ask(self, body: dict[str, Any], heard: Callable[[str], None] | None = None) -> Answer:
-        """One response that counts nowhere. heard: gets a completion's text, event by event. Raises Refused with the
-        server's message."""
+        """Get one response that is not part of the load. heard: called with a completion's text, event by event.
+        Raises Refused with the server's message."""
         answer = Answer(Arrival(0.0, 1, 1))
         await self._read(answer, msgspec.json.encode(body), heard)
         return answer
 
     async def send(self, answer: Answer, body: bytes) -> None:
-        """Fill the answer; a fault is part of it."""
+        """Send one request of the load and fill in its answer, including a fault."""
         try:
             await self._read(answer, body)
         except Refused as refused:

@@ -1,4 +1,4 @@
-"""One run: measure how long prompts become, then send the load and collect the responses."""
+"""Runs one load: measures how many tokens prompts take, then sends the load and collects the responses."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tools.simulator.arrival import Arrival
 from tools.simulator.trace import TRACE_BLOCK_TOKENS
 
 SAMPLES = (1, 256)
-"""Words of the two prompts whose `usage` shows the shortest prompt, the tokens of a word, and those of the template."""
+"""Words in the two prompts whose `usage` gives the shortest prompt, the tokens per word and the template's tokens."""
 LONGEST_TAIL_S = 120.0
-"""Limit for responses that still run when the last request is sent."""
+"""Time limit for responses that are still running when the last request is sent."""
 PROGRESS_EVERY_S = 1.0
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where the load goes. url: without `/v1`. endpoint: a key of `PATHS`."""
+    """The server that receives the load. url: without `/v1`. endpoint: a key of `PATHS`."""
 
     url: str
     key: str
@@ -37,8 +37,8 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A model of `GET /v1/models`. tier, healing: of a Slipstream gateway. max_model_len: its context, where the server
-    lists it."""
+    """A model of `GET /v1/models`. tier, healing: only a Slipstream gateway sends them. max_model_len: its context
+    length, if the server lists it."""
 
     id: str
     tier: str = "chat"
@@ -47,7 +47,7 @@ class Listed(msgspec.Struct, frozen=True):
 
     @property
     def endpoint(self) -> str:
-        """The endpoint that serves it."""
+        """The endpoint that serves the model."""
         return "completions" if self.tier == "autocomplete" else "chat"
 
 
@@ -76,7 +76,7 @@ async def models(url: str, key: str) -> list[Listed]:
 
 
 class Course(msgspec.Struct):
-    """The answers so far, by sending."""
+    """The answers so far, in order of sending."""
 
     answers: list[Answer] = []
     running: int = 0
@@ -85,18 +85,18 @@ class Course(msgspec.Struct):
     ignore_eos: bool = True
     """Whether responses have the exact length."""
     least_prompt_tokens: int = 1
-    """The shortest prompt that can be sent: one word with the template around it. Shorter ones are sent as long."""
+    """Length of the shortest possible prompt: one word and the template. Shorter prompts are extended to it."""
 
     @property
     def lengthened(self) -> int:
-        """Requests whose prompt was to be shorter than that."""
+        """Number of requests whose prompt was to be shorter than `least_prompt_tokens`."""
         return sum(answer.arrival.prompt_tokens < self.least_prompt_tokens for answer in self.answers)
 
 
 async def measure(target: Target, load: Load, stop: asyncio.Event, tell: Callable[[Course, float], None]) -> Course:
-    """stop: end now and keep the answers so far. tell: told the course and its seconds, every second.
+    """stop: ends the run early and keeps its answers. tell: called every second with the course and its duration.
 
-    Raises ConfigError when the server refuses the first request.
+    Raises ConfigError if the server refuses the first request.
     """
     course = Course()
     async with Client(target.url, target.key, PATHS[target.endpoint]) as client:
@@ -126,7 +126,7 @@ async def measure(target: Target, load: Load, stop: asyncio.Event, tell: Callabl
                     return
                 await one(number, arrival)
                 if course.answers[-1].fault:
-                    await asyncio.sleep(0.1)  # a refusal is quick: do not send thousands
+                    await asyncio.sleep(0.1)  # refusals are fast: do not send thousands
 
         async def timed() -> None:
             async with asyncio.TaskGroup() as group:
@@ -151,8 +151,8 @@ async def measure(target: Target, load: Load, stop: asyncio.Event, tell: Callabl
 
 
 async def _bodies(client: Client, target: Target, load: Load, course: Course) -> Callable[[int, Arrival], bytes]:
-    """The body of a numbered request."""
-    seed = secrets.token_hex(4)  # of this run: an earlier one's prompts are in caches
+    """A function that builds the body of a numbered request."""
+    seed = secrets.token_hex(4)  # unique to this run: prompts of an earlier run are in caches
     counted = []
     for words in SAMPLES:
         text = " ".join(Prompts(f"sample {seed}", WORDS, 1).of(words, Arrival(0.0, words, 1)))
@@ -170,12 +170,12 @@ async def _bodies(client: Client, target: Target, load: Load, course: Course) ->
             raise ConfigError(f"{target.url}: its stream has no usage, which is needed to count tokens")
         counted.append(answer.prompt_tokens)
     per_word = max((counted[1] - counted[0]) / (SAMPLES[1] - SAMPLES[0]), 0.05)
-    around = max(round(counted[0] - SAMPLES[0] * per_word), 0)
+    template_tokens = max(round(counted[0] - SAMPLES[0] * per_word), 0)
     course.least_prompt_tokens = counted[0]
     prompts = Prompts(seed, WORDS, TRACE_BLOCK_TOKENS, 1 / per_word)
 
     def body(number: int, arrival: Arrival) -> bytes:
-        inner = msgspec.structs.replace(arrival, prompt_tokens=max(arrival.prompt_tokens - around, 1))
+        inner = msgspec.structs.replace(arrival, prompt_tokens=max(arrival.prompt_tokens - template_tokens, 1))
         text = " ".join(prompts.of(number, inner))
         return msgspec.json.encode(_body(target, text, arrival.output_tokens, course.ignore_eos))
 
@@ -183,11 +183,11 @@ async def _bodies(client: Client, target: Target, load: Load, course: Course) ->
 
 
 def _body(target: Target, text: str, output_tokens: int, ignore_eos: bool) -> dict[str, Any]:
-    said: dict[str, Any] = (
+    prompt: dict[str, Any] = (
         {"messages": [{"role": "user", "content": text}]} if target.endpoint == "chat" else {"prompt": text}
     )
     exact = {"ignore_eos": True} if ignore_eos else {}
     return {
-        "model": target.model, **said, "max_tokens": output_tokens, "temperature": 0, "stream": True,
+        "model": target.model, **prompt, "max_tokens": output_tokens, "temperature": 0, "stream": True,
         "stream_options": {"include_usage": True}, **exact,
     }  # fmt: skip

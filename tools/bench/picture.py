@@ -1,4 +1,4 @@
-"""A run as a picture: how TTFT, TPOT and gaps are distributed, and TTFT over the run. SVG without a library."""
+"""Draws the distributions of a run's TTFT, TPOT and gaps, and TTFT over time, as SVG and without a library."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def picture(title: str, answers: Sequence[Answer], warm_up_s: float) -> str:
 
 
 def _distribution(values: Sequence[float]) -> list[tuple[float, float]]:
-    """The share of values up to each one, in per cent."""
+    """Each value with the percentage of values up to it."""
     ordered = sorted(values)
     step = max(len(ordered) // MAX_POINTS, 1)
     kept = [*range(0, len(ordered), step), len(ordered) - 1] if ordered else []
@@ -76,7 +76,7 @@ def _panel(title: str, x_label: str, y_label: str, points: Points, dots: bool = 
 
 
 def _ticks(largest: float) -> list[float]:
-    """Round numbers from 0 to at least the largest value, four to eight steps."""
+    """Round numbers from 0 to at least the largest value, in four to eight steps."""
     largest = largest if largest > 0 else 1.0
     magnitude = 10.0 ** math.floor(math.log10(largest))
     step = next(step for step in (magnitude / 5, magnitude / 4, magnitude / 2, magnitude, 2 * magnitude)

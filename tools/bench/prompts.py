@@ -1,4 +1,4 @@
-"""Prompts that share a beginning exactly where their arrivals do."""
+"""Prompts that share a prefix exactly where their arrivals do."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ WORDS = tuple(
     then them these so some her would make like him into time has look two more write go see number no way could people
     """.split()  # noqa: SIM905  a list of words
 )
-"""A few tokens each in any vocabulary."""
+"""Each word is at most a few tokens in any vocabulary."""
 
 
 class Prompts(Generic[Item]):
-    """Prompts of token ids, or of words. Two with different seeds share nothing but single items."""
+    """Prompts of token ids or of words. Prompts with different seeds share only single items."""
 
     def __init__(self, seed: int | str, vocabulary: Sequence[Item], block_tokens: int, per_token: float = 1.0) -> None:
-        """block_tokens: of the arrivals' blocks. per_token: items that make a token."""
+        """block_tokens: length of an arrival's block. per_token: items per token."""
         self._seed = seed
         self._vocabulary: Sequence[Item] = vocabulary
         self._per_token = per_token
@@ -32,7 +32,7 @@ class Prompts(Generic[Item]):
         self._known: dict[bytes, list[Item]] = {}
 
     def of(self, number: int, arrival: Arrival) -> list[Item]:
-        """number: of the request, which makes the part that it shares with no other one."""
+        """number: the request's, which seeds the part that it shares with no other request."""
         items = [item for block in arrival.blocks for item in self._block(block)]
         rest = random.Random(f"{self._seed} {number}")  # noqa: S311  repeatable
         wanted = max(round(arrival.prompt_tokens * self._per_token), 1)

@@ -1,4 +1,4 @@
-"""The figures of a run. Their names are those of AIPerf's summary where it has them. Pure."""
+"""Computes the figures of a run, with the names of AIPerf's summary where it has them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.bench.answer import Answer
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One figure; a single number has the average alone. Percentiles by nearest rank."""
+    """One figure; a single number sets only `avg`. Percentiles are by nearest rank."""
 
     unit: str
     avg: float
@@ -26,7 +26,7 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the requests that were sent after the warm-up. None: no such value."""
+    """The figures of the requests sent after the warm-up; None if there is no value."""
 
     time_to_first_token: Figure | None
     inter_token_latency: Figure | None
@@ -37,27 +37,27 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     input_sequence_length: Figure | None
     output_sequence_length: Figure | None
     request_count: Figure
-    """Responses that ended well."""
+    """Responses that succeeded."""
     good_request_count: Figure
     error_request_count: Figure
     unfinished_request_count: Figure
-    """Cut off by the end of the run: neither good nor bad."""
+    """Requests cut off by the end of the run, which are neither successes nor errors."""
     errors: dict[str, int]
-    """By status and code."""
+    """Number of errors by status and code."""
     request_throughput: Figure
     goodput: Figure
-    """Requests that kept their objectives."""
+    """Throughput of requests that met their objectives."""
     output_token_throughput: Figure
     total_token_throughput: Figure
     total_isl: Figure
     total_output_tokens: Figure
     total_cached_tokens: Figure
     benchmark_duration: Figure
-    """From the first counted request until the last response."""
+    """Time from the first counted request to the last response."""
 
 
 def summary(answers: Sequence[Answer], warm_up_s: float, promises: Sequence[SloClass]) -> Summary:
-    """answers: of the whole run. promises: by rising length of the prompt."""
+    """answers: those of the whole run. promises: in order of rising prompt length."""
     counted = [answer for answer in answers if answer.sent_s >= warm_up_s]
     ended = [answer for answer in counted if answer.ended_s is not None]
     faults = Counter(answer.fault for answer in counted if answer.fault)
@@ -103,7 +103,7 @@ def _spread(unit: str, values: Iterable[float | None], factor: float = 1.0) -> F
 
 
 def tokens_per_s(answers: Iterable[Answer], until_s: float) -> float:
-    """Output tokens of the responses that ended in the last five seconds."""
+    """Output tokens per second of the responses that ended in the last five seconds."""
     recent = (
         answer for answer in answers if answer.ended_s is not None and answer.sent_s + answer.ended_s > until_s - 5
     )

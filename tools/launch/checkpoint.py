@@ -1,4 +1,4 @@
-"""What a model's folder says of the numbers in it: what the weights are kept in, and the shape of a draft head."""
+"""Reads the number format of a model's weights from its folder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     precision: Precision
     toolchain: str
-    """Which of them wrote it: `modelopt`, `compressed-tensors`, `fp8`; empty: nobody rounded it."""
+    """The toolchain that wrote it: `modelopt`, `compressed-tensors` or `fp8`; empty if the weights are not rounded."""
     kv_scales: bool
-    """It was calibrated for keys and values as well."""
+    """Whether it was also calibrated for keys and values."""
 
 
 class _ModelOpt(msgspec.Struct, frozen=True):
@@ -41,15 +41,15 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """None where the folder is not on this machine. Raises ConfigError for numbers that nothing here launches."""
+    """None if the folder is not on this machine. Raises ConfigError for a number format that no dialect launches."""
     file = folder / "config.json"
     if not file.is_file():
         return None
     modelopt = folder / "hf_quant_config.json"
     try:
         if modelopt.is_file():
-            told = msgspec.json.decode(modelopt.read_bytes(), type=_ModelOptFile).quantization
-            return Checkpoint(_named(told.quant_algo or "", modelopt), MODELOPT, bool(told.kv_cache_quant_algo))
+            written = msgspec.json.decode(modelopt.read_bytes(), type=_ModelOptFile).quantization
+            return Checkpoint(_named(written.quant_algo or "", modelopt), MODELOPT, bool(written.kv_cache_quant_algo))
         config = msgspec.json.decode(file.read_bytes(), type=_Config)
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(f"{folder}: cannot be read: {error}", param="model") from error
@@ -57,19 +57,20 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     if rounded is None:
         return Checkpoint(Precision.BF16, PLAIN, False)
     method = str(rounded.get("quant_method", ""))
-    kept = str(rounded.get("quant_algo") or rounded.get("format") or method)
-    return Checkpoint(_named(kept, file), method, bool(rounded.get("kv_cache_scheme")))
+    number_format = str(rounded.get("quant_algo") or rounded.get("format") or method)
+    return Checkpoint(_named(number_format, file), method, bool(rounded.get("kv_cache_scheme")))
 
 
-def _named(kept: str, file: Path) -> Precision:
+def _named(number_format: str, file: Path) -> Precision:
     known = {
         "fp8": Precision.FP8,
         "float-quantized": Precision.FP8,
         "nvfp4": Precision.NVFP4,
         "nvfp4-pack-quantized": Precision.NVFP4,
     }
-    if kept.lower() not in known:
+    if number_format.lower() not in known:
         raise ConfigError(
-            f"{file}: weights are kept as {kept!r}, which is not modelled; known: {', '.join(known)}", param="model"
+            f"{file}: weights are kept as {number_format!r}, which is not modelled; known: {', '.join(known)}",
+            param="model",
         )
-    return known[kept.lower()]
+    return known[number_format.lower()]

@@ -1,6 +1,6 @@
-"""Settings of how a pool's engines are started: what `slipstream tools engines render` makes commands of.
+"""Settings for starting a pool's engines, from which `slipstream tools engines render` makes commands.
 
-They never enter the desired state: gateways and router know engines by their URLs, whoever started them.
+They never enter the desired state: gateways and routers know engines by their URLs, however they were started.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""TensorRT-LLM's prefill/decode pairs: the engines of both halves, and the front that the gateway knows alone.
+"""TensorRT-LLM's prefill/decode pairs: the engines of both halves, and the front, which is all that the gateway knows.
 
-The front does what our gateway does for SGLang: it asks a context server with `disaggregated_params`
-(`context_only`), and a generation server with what that answered (`generation_only`). So the gateway sends it plain
-requests. Keys: `tensorrt_llm/llmapi/disagg_utils.py`.
+The front does what the gateway does for SGLang: it calls a context server with `disaggregated_params`
+(`context_only`), then a generation server with that server's response (`generation_only`). So the gateway sends it
+plain requests. `tensorrt_llm/llmapi/disagg_utils.py` defines the keys.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ HANDSHAKE = (
 
 
 def workers(pool: Pool, front: Replica, halves: LaunchDisaggregated) -> Iterator[Pool]:
-    """Each engine behind the front, as a pool of its own with a role that the desired state never sees. The front sends
-    no key, so that none of them can be behind what checks one."""
+    """Each engine of the front, as a pool of its own with a role that the desired state never sees. The front sends no
+    key, so none of the pools requires one."""
     roles: tuple[tuple[Role, str, tuple[str, ...]], ...] = (
         ("prefill", "context", halves.context),
         ("decode", "generation", halves.generation),
@@ -42,8 +42,8 @@ def workers(pool: Pool, front: Replica, halves: LaunchDisaggregated) -> Iterator
 
 
 def front_of(pool: Pool, front: Replica, launch: LaunchConfig, field: str) -> LaunchSpec:
-    """The front's command and file. Raises ConfigError for another driver, and for URLs that name no port or are given
-    twice."""
+    """The front's command and file. Raises ConfigError for another driver, for a URL without a port and for a repeated
+    URL."""
     halves = launch.disaggregated
     assert halves is not None
     if pool.driver != DRIVER:
@@ -52,21 +52,21 @@ def front_of(pool: Pool, front: Replica, launch: LaunchConfig, field: str) -> La
             'pairs are a pool with role = "prefill" and one with role = "decode"',
             param=f"{field}.disaggregated",
         )
-    named = [_address(url, f"{field}.disaggregated") for url in (front.url, *halves.context, *halves.generation)]
-    twice = next((one for one in named if named.count(one) > 1), None)
-    if twice is not None:
+    addresses = [_address(url, f"{field}.disaggregated") for url in (front.url, *halves.context, *halves.generation)]
+    repeated = next((address for address in addresses if addresses.count(address) > 1), None)
+    if repeated is not None:
         raise ConfigError(
-            f"{field}.disaggregated: {twice} is given twice; front and engines listen at addresses of their own",
+            f"{field}.disaggregated: {repeated} is given twice; front and engines listen at addresses of their own",
             param=f"{field}.disaggregated",
         )
-    hostname, _, port = named[0].rpartition(":")
+    hostname, _, port = addresses[0].rpartition(":")
     host = Reasoned(hostname, f"of {front.url}")
     if launch.host:
         host = Reasoned(launch.host, "as set")
     elif pool.api_key_required:
         host = Reasoned("127.0.0.1", BEHIND_KEY)
     path = f"{launch.folder.rstrip('/')}/{front.id}.disaggregated.yaml"
-    context, generation = named[1 : 1 + len(halves.context)], named[1 + len(halves.context) :]
+    context, generation = addresses[1 : 1 + len(halves.context)], addresses[1 + len(halves.context) :]
     entries = (
         Entry("hostname", host.value, host.why),
         Entry("port", launch.port or int(port)),
@@ -90,7 +90,7 @@ def _servers(addresses: list[str]) -> tuple[Entry, ...]:
 
 
 def _address(url: str, field: str) -> str:
-    """`host:port` of it."""
+    """The URL's `host:port`."""
     parts = urlsplit(url)
     try:
         port = parts.port

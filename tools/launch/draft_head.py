@@ -1,4 +1,4 @@
-"""Whether a draft head was made for this model: heads load beside any model and then guess nothing, or fail late.
+"""Checks that a draft head was made for its model: engines load any head, which then drafts nothing or fails late.
 
 The head reads the model's hidden states and proposes its tokens, so widths, vocabulary and number format must be equal.
 """
@@ -14,15 +14,15 @@ from engines.performance.model_shape import ModelShape
 from speculative.eagle.config import VOCABULARY_MAPS
 
 USUAL_DRAFT_VOCABULARY = 32_000
-"""Rows of an EAGLE-3 head's output, where the head cannot be read."""
+"""Assumed rows of an EAGLE-3 head's output, if the head cannot be read."""
 HEAD_BYTES = 2.0
-"""Heads are kept in BF16."""
+"""Bytes per parameter: heads are stored in BF16."""
 ARCHITECTURES = {"eagle3": "Eagle3", "eagle": "Eagle"}
 MIN_LAYERS = 7
-"""Of a model whose head does not say which of its layers it reads: engines then take the second, the one before the
-middle and the last but three, which of fewer layers are not three."""
+"""Minimum for a model whose head does not name the layers that it reads: engines then take the second, the one before
+the middle and the fourth from last, which in a smaller model are not three different layers."""
 MAX_HEADER_BYTES = 100_000_000
-"""What the format allows."""
+"""Limit of the safetensors format."""
 TRAIN = "docs/guides/train-the-models.md"
 
 
@@ -53,18 +53,18 @@ class _Config(msgspec.Struct, frozen=True):
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """Layers of the model whose outputs it reads; empty: it does not say."""
+        """Layers of the model whose outputs the head reads; empty if the file does not name them."""
         return (self.eagle_config and self.eagle_config.eagle_aux_hidden_state_layer_ids) or ()
 
     @property
     def numbers(self) -> str:
-        """`bfloat16`; newer folders call the key `dtype`."""
+        """Number format, such as `bfloat16`; newer folders call the key `dtype`."""
         return self.torch_dtype or self.dtype
 
 
 def head_parameters(folder: Path, shape: ModelShape) -> float:
-    """Of a head without its embedding, which is the model's. One that cannot be read here is taken to be of the usual
-    form: a layer like the model's with twice the width going in, and the usual vocabulary."""
+    """Parameters of a head without its embedding, which is the model's. A head that cannot be read here is assumed to
+    have a layer like the model's with twice the input width, and the usual vocabulary."""
     head = _read(folder)
     if head is None:
         layer = shape.parameters / shape.layers
@@ -77,15 +77,15 @@ def head_parameters(folder: Path, shape: ModelShape) -> float:
 
 
 def layers_read(folder: Path) -> tuple[int, ...]:
-    """Layers of the model whose outputs the head reads, as SGLang and TensorRT-LLM count them. Empty: it cannot be read
-    here, or does not say."""
+    """Layers of the model whose outputs the head reads, as SGLang and TensorRT-LLM count them. Empty if the head
+    cannot be read here or does not name them."""
     head = _read(folder)
     return () if head is None else head.outputs
 
 
 def require_layers_for_vllm(folder: Path, field: str) -> None:
-    """Refuse a head that vLLM would give other layers than it was trained with: where it finds its own key missing it
-    takes the other engines' numbers of outputs for numbers of inputs, one layer too early. Raises ConfigError."""
+    """Refuse a head to which vLLM would give other layers than it was trained with: without its own key, vLLM takes the
+    other engines' output numbers for input numbers, one layer too early. Raises ConfigError."""
     head = _read(folder)
     if head is None or not head.outputs or head.eagle_aux_hidden_state_layer_ids:
         return
@@ -100,8 +100,8 @@ def require_layers_for_vllm(folder: Path, field: str) -> None:
 
 
 def require_no_map_for_vllm(folder: Path, field: str) -> None:
-    """Refuse a head of the model's whole vocabulary whose file maps one to the other all the same: vLLM has no place
-    for that and does not start. Raises ConfigError."""
+    """Refuse a head of the model's whole vocabulary whose file nevertheless has a vocabulary map: vLLM has no parameter
+    for the map and does not start. Raises ConfigError."""
     head, file = _read(folder), folder / "model.safetensors"
     if head is None or head.draft_vocab_size != head.vocab_size or not file.is_file():
         return
@@ -116,7 +116,7 @@ def require_no_map_for_vllm(folder: Path, field: str) -> None:
 
 
 def _tensors(file: Path) -> dict[str, msgspec.Raw]:
-    """What a safetensors file says of itself: eight bytes that say how long the JSON behind them is."""
+    """The header of a safetensors file: eight bytes that give the length of the JSON after them."""
     try:
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
@@ -128,9 +128,9 @@ def _tensors(file: Path) -> dict[str, msgspec.Raw]:
 
 
 def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int, field: str) -> bool:
-    """Refuse a head of another model. False: not both folders are on this machine, so nothing was compared.
+    """Refuse a head of another model. Returns False if a folder is not on this machine, so nothing was compared.
 
-    Raises HeadOfAnotherModel, and ConfigError for a head that is missing beside a model that is there.
+    Raises HeadOfAnotherModel, and ConfigError if only the model's folder is here.
     """
     target, draft = _read(model), _read(head)
     if target is not None and draft is None:
@@ -153,15 +153,15 @@ def require_head_of(model: Path, head: Path, algorithm: str, context_tokens: int
     if algorithm == "eagle3":
         _require_layers(target.num_hidden_layers, draft, model, head, field)
     width = draft.target_hidden_size or draft.hidden_size
-    for what, mine, its in (
+    for what, of_head, of_model in (
         ("hidden states", width, target.hidden_size),
         ("vocabulary", draft.vocab_size, target.vocab_size),
         ("numbers", draft.numbers, target.numbers),
     ):
-        if mine and its and mine != its:
+        if of_head and of_model and of_head != of_model:
             raise HeadOfAnotherModel(
-                f"{field}.draft_model: {head} is a head of another model: its {what} are {mine}, those of {model} "
-                f"{its}; name the one that was trained for it, or train one with `python -m tools.training head "
+                f"{field}.draft_model: {head} is a head of another model: its {what} are {of_head}, those of {model} "
+                f"{of_model}; name the one that was trained for it, or train one with `python -m tools.training head "
                 f"--model {model}` ({TRAIN})",
                 param=f"{field}.draft_model",
             )

@@ -1,8 +1,8 @@
-"""How many drafts pay at which batch, from the roofline.
+"""Computes from the roofline how many drafts pay at each batch size.
 
-Of n drafts, each kept with probability a if those before it were, a check keeps (1 − aⁿ⁺¹) / (1 − a) tokens. It reads
-the weights once for all n + 1 positions of every stream, so that drafts are nearly free while a step is bound by that
-reading, and cost as much as tokens once it is bound by arithmetic. Source: Leviathan et al. 2023, equation 1, with the
+If each of n drafts is accepted with probability a after its predecessors, a check yields (1 − aⁿ⁺¹) / (1 − a) tokens.
+It reads the weights once for all n + 1 positions of every stream. So drafts are nearly free while a step is memory-
+bound, and cost as much as tokens once it is compute-bound. Source: Leviathan et al. 2023, equation 1, with the
 roofline's times in place of the paper's constant cost.
 """
 
@@ -12,21 +12,21 @@ from engines.performance.roofline import Roofline
 from tools.launch.draft_head import HEAD_BYTES
 
 STEPS = (1, 3, 5, 7)
-"""Numbers of drafts that are tried; heads are trained to look seven ahead."""
+"""Numbers of drafts that are tried; heads are trained to draft seven tokens ahead."""
 BATCHES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 MIN_GAIN = 1.1
-"""Below it the guess may be wrong: a check is launched with kernels of odd shapes, which the roofline does not know."""
+"""A smaller gain may be an error of the model: a check runs kernels of odd shapes, which the roofline does not know."""
 ALIKE = 0.95
-"""Of the largest gain: fewer drafts take less memory, and suit poorer texts."""
+"""Fraction of the largest gain that suffices: fewer drafts take less memory and suit texts of lower acceptance."""
 POOR, GOOD = 0.4, 0.9
-"""Acceptances between which an engine may find itself: of a text unlike any other, and of one that repeats itself."""
+"""Range of acceptance that an engine may see, from a text unlike any other to one that repeats itself."""
 
 
 class Drafting:
-    """What drafts gain on one machine for streams of one length."""
+    """The gain from drafts on one machine for streams of one length."""
 
     def __init__(self, roofline: Roofline, head_parameters: float, context_tokens: float) -> None:
-        """head_parameters: 0 for drafts that no head makes. context_tokens: of one stream, on average."""
+        """head_parameters: 0 for drafts without a head. context_tokens: mean of one stream."""
         self._roofline = roofline
         self._context_tokens = context_tokens
         model = roofline.node.model
@@ -35,7 +35,7 @@ class Drafting:
         self._layer_s = roofline.decode_overhead_s / model.layers if head_parameters else 0.0
 
     def gain(self, batch: int, steps: int, acceptance: float) -> float:
-        """Tokens per second with so many drafts, over those without."""
+        """Tokens per second with `steps` drafts, divided by those without drafts."""
         if steps == 0:
             return 1.0
         plain_s = self._roofline.decode_s(batch, batch * self._context_tokens)
@@ -43,8 +43,8 @@ class Drafting:
         return kept * plain_s / (plain_s + self.cost_s(batch, batch, steps))
 
     def cost_s(self, tokens: int, drafting: int, steps: int) -> float:
-        """What it adds to a step of so many tokens, those of prompts included, that `drafting` streams have so many
-        drafts each."""
+        """Time that drafts add to a step of `tokens` tokens, including prompt tokens, if `drafting` streams have
+        `steps` drafts each."""
         if not drafting:
             return 0.0
         line, more = self._roofline, drafting * steps
@@ -55,7 +55,7 @@ class Drafting:
         return check_s + steps * (max(self._head_s_per_token * drafting, self._head_s) + self._layer_s)
 
     def best(self, batch: int, acceptance: float, most: int) -> int:
-        """The fewest drafts that gain about as much as any number up to `most`; 0: none gains enough."""
+        """The fewest drafts that gain about as much as any number up to `most`; 0 if none gains enough."""
         gains = {steps: self.gain(batch, steps, acceptance) for steps in sorted({*STEPS, most}) if steps <= most}
         largest = max(gains.values())
         if largest < MIN_GAIN:
@@ -63,7 +63,7 @@ class Drafting:
         return next(steps for steps, gain in gains.items() if gain >= largest * ALIKE)
 
     def schedule(self, acceptance: float, most: int, max_running: int) -> dict[int, int]:
-        """The largest batch of each number of drafts, in order, starting with `most`; larger batches draft nothing."""
+        """The number of drafts by largest batch, in order and starting with `most`; larger batches draft nothing."""
         schedule = {1: most}
         for batch in _up_to(max_running)[1:]:
             (largest, steps) = list(schedule.items())[-1]
@@ -76,8 +76,8 @@ class Drafting:
         return schedule
 
     def adaptive(self, most: int, max_running: int) -> dict[int, list[int]]:
-        """By smallest batch, the numbers of drafts among which an engine chooses by what it sees accepted: those that
-        are best for a text of poor, usual or good acceptance."""
+        """The numbers of drafts, by smallest batch, among which an engine chooses by measured acceptance: the best ones
+        for texts of poor, usual and good acceptance."""
         table: dict[int, list[int]] = {}
         for batch in _up_to(max_running):
             steps = sorted({self.best(batch, each, most) for each in (POOR, (POOR + GOOD) / 2, GOOD)})

@@ -1,7 +1,7 @@
-"""Which settings work against each other, whatever the dialect: the founding documents' matrix of interactions.
+"""Finds settings that conflict in every dialect, from the founding documents' matrix of interactions.
 
-The documents' signs: `-` is a conflict, refused where it cannot pay. Of the pairs with `++` one is here, FP8 weights
-with FA3: its absence is a note.
+The documents mark a conflict with `-`; it is refused where it cannot pay. Of the pairs marked `++`, one is here, FP8
+weights with FA3: its absence is a note.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tools.launch.sizing import HOPPER
 from tools.launch.target import Target
 
 UNLIKELY_SHARE = 8
-"""Of the context: most requests are longer than it divided by this, where nothing else is known of them."""
+"""Without a workload, requests are assumed to need at least the context divided by this."""
 
 CHAINS_ONLY = MappingProxyType({"vllm": "vLLM", "embedded": "the embedded engine"})
-"""Drivers whose engines take a chain whatever tree is asked for. TensorRT-LLM's depends on its release."""
+"""Drivers whose engines draft chains even if a tree is requested. TensorRT-LLM's support depends on its release."""
 
 NAMED_GPU = re.compile(rf"(?:^|[^a-z0-9]|[0-9]x)({'|'.join(GPUS)})(?![0-9])")
-"""A modelled GPU in a text for people, as `H100`, `8xH100` or `H200x2`; a GB200 is another."""
+"""Matches a modelled GPU in free text, such as `H100`, `8xH100` or `H200x2`; a GB200 is another GPU."""
 
 
 class SettingsConflict(ConfigError):
@@ -34,15 +34,15 @@ class SettingsConflict(ConfigError):
 
 
 class Interaction(NamedTuple):
-    """A pair of settings, and the sentence where they collide."""
+    """A pair of settings, and the sentence that explains their conflict."""
 
     first: str
     second: str
-    """The pair's names: before a note, where no setting with its value stands."""
+    """`first` and `second` introduce a note, which names no setting with its value."""
     setting: str
-    """What to change, of `pools[].launch`."""
+    """The setting of `pools[].launch` to change."""
     collides: Callable[[Target], str]
-    """Empty: they do not."""
+    """Returns the sentence, or an empty text if the settings do not conflict."""
     refused: bool = True
 
 
@@ -55,14 +55,14 @@ def require_compatible(target: Target) -> None:
 
 
 def notes(target: Target) -> Iterator[str]:
-    """What is allowed and still worth knowing."""
+    """Combinations that are allowed but worth knowing."""
     for each in INTERACTIONS:
         if not each.refused and (sentence := each.collides(target)):
             yield f"{each.first} and {each.second}: {sentence}"
 
 
 def _value(target: Target, setting: str) -> str:
-    """What is set, as its file writes it; nothing is `none`."""
+    """The setting's value as a settings file writes it; `none` if it is empty."""
     value: object = target.launch
     for name in setting.split("."):
         value = getattr(value, name)
@@ -193,27 +193,27 @@ def _unscaled_cache(target: Target) -> str:
 
 
 def _other_concurrency(target: Target) -> str:
-    most, running = target.pool.max_concurrency, target.sizing.max_running.value
-    if most in (0, running):
+    limit, running = target.pool.max_concurrency, target.sizing.max_running.value
+    if limit in (0, running):
         return ""
-    where = "the rest waits in the engine, which ignores shares" if most > running else "the rest is never used"
-    return f"the router gives a replica {most} requests at a time, and it runs {running}: {where}"
+    where = "the rest waits in the engine, which ignores shares" if limit > running else "the rest is never used"
+    return f"the router gives a replica {limit} requests at a time, and it runs {running}: {where}"
 
 
 def _more_than_memory(target: Target) -> str:
     running, tokens = target.sizing.max_running.value, target.sizing.node.memory.kv_tokens
     workload = target.launch.workload
     if workload is None:
-        # nothing is known of requests: only what hardly any of them could be is told
-        wanted, of = target.sizing.context_tokens.value / UNLIKELY_SHARE, f"an {UNLIKELY_SHARE}th of the context"
+        # without a workload, take a size that hardly any request is below
+        needed, basis = target.sizing.context_tokens.value / UNLIKELY_SHARE, f"an {UNLIKELY_SHARE}th of the context"
     else:
-        wanted, of = workload.prompt_tokens * (1 - workload.cached) + workload.output_tokens, "what a request needs"
-    if running * wanted <= tokens:
+        needed, basis = workload.prompt_tokens * (1 - workload.cached) + workload.output_tokens, "what a request needs"
+    if running * needed <= tokens:
         return ""
     return (
-        f"{running:,} at once have {tokens // running:,} tokens of keys and values each, and {of} is {wanted:,.0f}: "
+        f"{running:,} at once have {tokens // running:,} tokens of keys and values each, and {basis} is {needed:,.0f}: "
         "the engine puts some off, or drops what it has begun and computes it again; "
-        f"{max(int(tokens / wanted), 1):,} fit"
+        f"{max(int(tokens / needed), 1):,} fit"
     )
 
 
@@ -237,11 +237,11 @@ INTERACTIONS = (
 
 
 def further_options(launch: LaunchConfig) -> dict[str, str]:
-    """The options among `extra_arguments`, each with the word behind it or its `=`; empty: there is none."""
+    """The options among `extra_arguments`, each with the word after it or after its `=`; empty if it has none."""
     words, options = launch.extra_arguments, {}
     for at, word in enumerate(words):
         if word.startswith("-"):
             name, joined, value = word.partition("=")
-            behind = words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("-") else ""
-            options[name] = value if joined else behind
+            following = words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("-") else ""
+            options[name] = value if joined else following
     return options

@@ -1,5 +1,5 @@
-"""The longest context that a model was made for, as its folder says: beyond it engines refuse to start, or go on with
-positions that the model has never seen.
+"""Reads from a model's folder the longest context that it was made for. Beyond it, engines refuse to start, or continue
+with positions that the model has never seen.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from tools.launch.config import LaunchConfig
 
 STRETCHED_ALREADY = ("yarn", "llama3", "longrope", "su", "mrope")
 """Kinds of scaling that start from `original_max_position_embeddings`; `max_position_embeddings` may be the stretched
-context. The others stretch `max_position_embeddings` itself."""
+context. Other kinds stretch `max_position_embeddings` itself."""
 
 
 class ContextBeyondModel(ConfigError):
-    """Engines would be asked for a longer context than the model was made for."""
+    """The settings request a longer context than the model was made for."""
 
 
 class _Config(msgspec.Struct, frozen=True):
     max_position_embeddings: int | None = None
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
-    """What newer folders call it."""
+    """The name of `rope_scaling` in newer folders."""
 
 
 def longest_context(launch: LaunchConfig) -> int:
-    """Tokens of the model's folder or of the one that `shape` names, stretched as it says; 0: neither is on this
-    machine, or it does not say. Where engines count differently it is the longer. Raises ConfigError."""
+    """Tokens, with scaling, from the model's folder or the folder that `shape` names; 0 if neither is on this machine
+    or it does not state the length. If engines count differently, it is the longer count. Raises ConfigError."""
     file = _file(launch)
     return 0 if file is None else _read(file)
 
 
 def require_context(launch: LaunchConfig, context_tokens: int, setting: str) -> None:
-    """setting: what says `context_tokens`. Raises ContextBeyondModel, and ConfigError for a file that is none."""
+    """setting: the name of the setting of `context_tokens`. Raises ContextBeyondModel, and ConfigError for a file that
+    cannot be read."""
     longest = longest_context(launch)
     if 0 < longest < context_tokens:
         raise ContextBeyondModel(
@@ -59,7 +60,7 @@ def _read(file: Path) -> int:
     made_for, scaling = config.max_position_embeddings or 0, config.rope_scaling or config.rope_parameters or {}
     factor = scaling.get("factor", 1.0)
     if not isinstance(factor, int | float):
-        return 0  # nobody can tell
+        return 0  # the length is unknown
     original = scaling.get("original_max_position_embeddings")
     kind = scaling.get("rope_type") or scaling.get("type")
     begins_at = original if kind in STRETCHED_ALREADY and isinstance(original, int) else made_for

@@ -1,5 +1,5 @@
-"""The two halves of an SGLang pair are launched alike: keys and values, and the hidden states that a draft head goes on
-from, are moved as they lie in memory, and the other half must read them as what they were written as.
+"""Checks that the two halves of an SGLang pair are launched alike. Keys, values and the hidden states from which a
+draft head continues are copied as raw memory, so both halves must use the same formats.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tools.launch.matrix import further_options
 from tools.launch.sizing import gpu_of, kv_dtype_of, weights_of
 
 NUMBERS = ("--dtype", "--quantization")
-"""Options that no setting always writes, and that change what is moved."""
+"""Options that change the copied data and that settings do not always write."""
 
 
 class HalvesDiffer(ConfigError):
-    """A decode pool and its prefill pool are launched with settings that do not go together."""
+    """A decode pool and its prefill pool are launched with incompatible settings."""
 
 
 class Half(NamedTuple):
@@ -29,7 +29,7 @@ class Half(NamedTuple):
 
     @property
     def field(self) -> str:
-        """Its launch, for messages."""
+        """The name of its launch settings, for messages."""
         return f"pools.{self.pool.name}.launch"
 
 
@@ -49,7 +49,7 @@ def require_alike(decode: Half, prefill: Half) -> None:
 
 
 def _compared(half: Half) -> Iterator[tuple[str, str]]:
-    """Each setting as it comes into force, `auto` resolved."""
+    """Each setting with its effective value; `auto` is resolved."""
     launch = half.launch
     weights, _ = weights_of(launch, gpu_of(launch), half.field)
     yield "model", launch.model
@@ -62,13 +62,13 @@ def _compared(half: Half) -> Iterator[tuple[str, str]]:
 
 
 def _head(launch: LaunchConfig) -> str:
-    """The draft head in words; empty: none, for n-grams ask none."""
+    """The draft head in words; empty if there is none, as for n-grams."""
     config = launch.speculation
     return "" if config is None or config.algorithm == "ngram" else f"{config.algorithm} {config.draft_model}"
 
 
 def _require_drafting_alike(decode: Pool, prefill: Pool) -> None:
-    """Any engine of one half may be given a prompt of any of the other."""
+    """Raises HalvesDiffer if only some replicas draft: any engine of one half may serve any engine of the other."""
     drafting = {replica.id: replica.speculation for pool in (decode, prefill) for replica in pool.replicas}
     if len(set(drafting.values())) == 2:
         with_head = ", ".join(name for name, drafts in drafting.items() if drafts)

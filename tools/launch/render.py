@@ -1,6 +1,6 @@
-"""A pool's settings as commands: pure, so that the same settings print the same words wherever they are read.
+"""Renders a pool's settings as commands. The same settings give the same commands on every machine.
 
-Only folders of models that are on this machine are looked into, for shapes and number formats.
+The only files that it reads are model folders on this machine, for shapes and number formats.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ DIALECTS: Mapping[str, Callable[[Target], LaunchSpec]] = MappingProxyType(
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What decides a replica beside its own settings."""
+    """The values that determine a replica's command in addition to its own settings."""
 
     model_name: str
     """The name that engines serve the model under."""
     context_tokens: Reasoned[int]
     tensor_parallel: Reasoned[int] | None
-    """None: the launch names no GPU."""
+    """None if the launch names no GPU."""
     max_running: Reasoned[int] | None
-    """None: nothing but memory bounds it."""
+    """None if only memory limits it."""
     token_file: str
-    """Where the deployment's token is."""
+    """The file with the deployment's token."""
 
 
 def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, speculation: bool) -> LaunchSpec:
     """The command, files and environment of one replica, with drafts or without.
 
-    Raises ConfigError for what cannot work: see `engines.performance.fit`, `matrix` and the dialect.
+    Raises ConfigError for settings that cannot work: see `engines.performance.fit`, `matrix` and the dialect.
     """
     field = f"pools.{pool.name}.launch"
     dialect = DIALECTS.get(pool.driver)
@@ -101,7 +101,7 @@ def render(pool: Pool, replica: Replica, launch: LaunchConfig, served: Served, s
 
 
 def check_gpu(launch: LaunchConfig, driver: str, field: str) -> None:
-    """Raise ConfigError where settings need a GPU and none is named, or one is named for an engine without any."""
+    """Raise ConfigError if settings need a GPU and name none, or name one for an engine that takes none."""
     if launch.gpu and driver == LLAMA_CPP:
         raise ConfigError(
             f"{field}.gpu: {launch.gpu}, and llama.cpp fits itself to the machine it starts on; leave it out",
@@ -126,7 +126,7 @@ def check_gpu(launch: LaunchConfig, driver: str, field: str) -> None:
 
 NEED_GPU = ("tensorrt_llm", "embedded")
 OF_GPU = ("shape", "gpus_per_node", "weights", "kv_dtype", "attention", "chunk_tokens", "workload", "speculation")
-"""Settings of a launch that have a meaning for a modelled GPU only."""
+"""Launch settings that apply only to a modelled GPU."""
 UNUSED_SPECULATION = (
     "speculation is set up and this replica says that it does not draft: --speculation on prints how it would, and "
     "`speculation = true` in its entry tells the router that it does"

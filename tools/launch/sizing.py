@@ -1,7 +1,7 @@
-"""What one replica is launched with, in numbers that no dialect has changed yet, each with its arithmetic.
+"""Computes the numbers that one replica is launched with, in any dialect, each with its arithmetic.
 
-Raises what `engines.performance.fit` refuses: weights that do not fit, tensor parallelism across machines, a context
-beyond the memory for keys and values.
+`engines.performance.fit` refuses weights that do not fit, tensor parallelism across machines, and a context beyond the
+memory for keys and values.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tools.launch.spec import Reasoned
 HOPPER = ("H100", "H200")
 SET = "as set"
 ROUNDED = 0.01
-"""Part that the parameters of a modelled shape, a rounded number, may be off those of a folder of it."""
+"""Relative tolerance between the parameters of a modelled shape, a rounded number, and those of its folder."""
 MAX_RUNNING = 256
-"""Without a promise: a step of more streams than this is bound by arithmetic on every GPU that is modelled."""
+"""Limit without a workload: a step of more streams is compute-bound on every modelled GPU."""
 
 
 class Drafts(msgspec.Struct, frozen=True):
@@ -40,25 +40,25 @@ class Drafts(msgspec.Struct, frozen=True):
     config: LaunchSpeculation
     steps: Reasoned[int]
     tokens: int
-    """Checked at once."""
+    """Tokens checked at once."""
     head_bytes: float
-    """0: no head drafts."""
+    """0 if no head drafts."""
     schedule: dict[int, int]
-    """Largest batch of each number of drafts, beyond the last of which there are none."""
+    """Number of drafts by largest batch; larger batches draft nothing."""
     adaptive: dict[int, list[int]]
-    """By smallest batch, the numbers of drafts to choose among."""
+    """Numbers of drafts to choose among, by smallest batch."""
 
 
 class Sizing(msgspec.Struct, frozen=True):
-    """One replica, whatever speaks its dialect."""
+    """The numbers of one replica."""
 
     node: Node
     weights: Reasoned[Precision]
     checkpoint: Checkpoint | None
-    """None: the folder is not on this machine."""
+    """None if the folder is not on this machine."""
     tensor_parallel: Reasoned[int]
     memory: Reasoned[float]
-    """Part of the GPUs' memory for weights, keys and values."""
+    """Fraction of the GPUs' memory for weights, keys and values."""
     kv_dtype: Reasoned[str]
     attention: Reasoned[str]
     chunk_tokens: Reasoned[int]
@@ -68,30 +68,30 @@ class Sizing(msgspec.Struct, frozen=True):
 
 
 def shape_of(launch: LaunchConfig, field: str) -> ModelShape:
-    """The model's dimensions in BF16. Raises ConfigError when nothing here tells them, or `shape` tells others than
-    the model's own folder."""
-    told = launch.shape or launch.model
-    if told in MODELS:
-        shape = MODELS[told]
-    elif (Path(told) / "config.json").is_file():
-        shape = read_shape(Path(told))
+    """The model's dimensions in BF16. Raises ConfigError if they are not known here, or if `shape` differs from the
+    model's own folder."""
+    name = launch.shape or launch.model
+    if name in MODELS:
+        shape = MODELS[name]
+    elif (Path(name) / "config.json").is_file():
+        shape = read_shape(Path(name))
     else:
-        raise _unknown_shape(told, field)
+        raise _unknown_shape(name, field)
     if launch.shape:
         _require_same_shape(launch, shape, field)
     return Precision.BF16.of(shape)
 
 
-def _unknown_shape(told: str, field: str) -> ConfigError:
+def _unknown_shape(name: str, field: str) -> ConfigError:
     return ConfigError(
-        f"{field}.shape: {told!r} is no folder with a config.json on this machine; give a folder that is, or the name "
+        f"{field}.shape: {name!r} is no folder with a config.json on this machine; give a folder that is, or the name "
         f"of a modelled shape: {', '.join(MODELS)}",
         param=f"{field}.shape",
     )
 
 
 def _require_same_shape(launch: LaunchConfig, shape: ModelShape, field: str) -> None:
-    """A folder of a kind that is not modelled tells nothing: there `shape` stands for it."""
+    """Raises ConfigError. A folder whose architecture is not modelled is not compared: `shape` replaces it."""
     if not (Path(launch.model) / "config.json").is_file():
         return
     try:
@@ -119,8 +119,8 @@ def _size(shape: ModelShape) -> str:
 
 
 def weights_of(launch: LaunchConfig, gpu: Gpu, field: str) -> tuple[Reasoned[Precision], Checkpoint | None]:
-    """What the weights are served in. Raises ConfigError where the setting and the folder differ, other than that BF16
-    weights may be rounded to FP8 at the start."""
+    """The number format that the weights are served in. Raises ConfigError if the setting and the folder differ, but
+    BF16 weights may be rounded to FP8 at the start."""
     found = read_checkpoint(Path(launch.model))
     if launch.weights == "auto":
         if found is not None:
@@ -128,14 +128,18 @@ def weights_of(launch: LaunchConfig, gpu: Gpu, field: str) -> tuple[Reasoned[Pre
         kind = Precision.FP8 if gpu.fp8_flops else Precision.BF16
         reason = f"{gpu.name} computes it" if gpu.fp8_flops else f"{gpu.name} has no units for FP8"
         return Reasoned(kind, f"{launch.model} is not on this machine, and {reason}"), None
-    asked = Precision(launch.weights)
-    if found is not None and found.precision is not asked and (found.toolchain != PLAIN or asked is not Precision.FP8):
+    wanted = Precision(launch.weights)
+    if (
+        found is not None
+        and found.precision is not wanted
+        and (found.toolchain != PLAIN or wanted is not Precision.FP8)
+    ):
         raise ConfigError(
             f"{field}.weights: {launch.weights} is requested, and {launch.model} holds {found.precision.value}; set "
             f"weights to {found.precision.value} or auto, or name a folder in {launch.weights}",
             param=f"{field}.weights",
         )
-    return Reasoned(asked, SET), found
+    return Reasoned(wanted, SET), found
 
 
 def node_of(
@@ -166,7 +170,7 @@ def node_of(
 
 
 def gpu_of(launch: LaunchConfig) -> Gpu:
-    """The GPU, with as many in a machine as there are."""
+    """The GPU, with the number of GPUs per machine that is set."""
     gpu = GPUS[launch.gpu]
     return msgspec.structs.replace(gpu, per_node=launch.gpus_per_node or gpu.per_node)
 
@@ -189,8 +193,8 @@ def size(
     speculating: bool,
     max_adapters: int,
 ) -> Sizing:
-    """max_running: None where nothing but memory bounds it. speculating: with `launch.speculation`, which there is.
-    max_adapters: the pool's.
+    """max_running: None if only memory limits it. speculating: whether the replica drafts, which requires
+    `launch.speculation`. max_adapters: the pool's.
 
     Raises ConfigError, and what `require_fit` raises.
     """

@@ -1,4 +1,4 @@
-"""What is rendered of one replica: a command, the files and variables it needs, and the reason for each value."""
+"""The rendered launch of one replica: a command, its files and variables, and the reason for each value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class Reasoned(msgspec.Struct, Generic[Value], frozen=True):
-    """A value, and why it is that one."""
+    """A value and its reason."""
 
     value: Value
     why: str
@@ -20,14 +20,14 @@ class Argument(msgspec.Struct, frozen=True):
     """One option of a command line."""
 
     name: str
-    """As the engine writes it, `--tp-size`; or a word that stands without one."""
+    """The engine's option, such as `--tp-size`, or a word that belongs to none."""
     values: tuple[str, ...] = ()
     why: str = ""
-    """Empty: the setting says it."""
+    """Empty if a setting is the reason."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """As they stand on the command line."""
+        """The words of the option on the command line."""
         return (self.name, *self.values)
 
 
@@ -43,19 +43,19 @@ class Variable(msgspec.Struct, frozen=True):
 
     name: str
     value: str
-    """As shell: a literal, or where a secret is read from (`$(cat …)`), never the secret."""
+    """Shell text: a literal, or a command that reads a secret (`$(cat …)`), never the secret."""
     why: str = ""
     secret: bool = False
-    """`value` is a command that reads it."""
+    """Whether `value` is a command that reads a secret."""
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """One replica in one variant."""
+    """One replica, with drafts or without."""
 
     replica: str
     pool: str
     engine: str
-    """Name and release: `SGLang 0.5.23`."""
+    """Name and release, such as `SGLang 0.5.23`."""
     speculation: bool
     program: tuple[str, ...]
     """The words before the options."""
@@ -63,19 +63,19 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     files: tuple[LaunchFile, ...] = ()
     environment: tuple[Variable, ...] = ()
     before: tuple[str, ...] = ()
-    """Lines of shell that must have run on the engine's machine: they put a key where the engine reads it."""
+    """Shell lines to run first on the engine's machine: they put a key where the engine reads it."""
     key_file: str = ""
-    """What `before` writes; empty: nothing."""
+    """The file that `before` writes; empty if it writes none."""
     notes: tuple[str, ...] = ()
-    """What is worth knowing and stops nothing."""
+    """Remarks that do not prevent the launch."""
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders on the engine's machine that something is written into: they may not be there yet."""
+        """Folders on the engine's machine that files are written to; they may not exist yet."""
         written = (*(file.path for file in self.files), *filter(None, (self.key_file,)))
         return tuple(dict.fromkeys(path.rpartition("/")[0] for path in written))
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Every word of it."""
+        """All words of the command line."""
         return (*self.program, *(word for argument in self.arguments for word in argument.words))

@@ -1,4 +1,4 @@
-"""A rendered replica as text: for people, with the reason behind each value; and as a script that starts it."""
+"""Formats a rendered replica for people, with the reason for each value, and as a script that starts it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tools.launch.spec import Argument, LaunchSpec, Variable
 
 COLUMNS = 120
 WHY_AT = 52
-"""Column of the reasons, where the words before leave room."""
+"""Column of the reasons, if the words before them leave room."""
 
 
 def text_of(spec: LaunchSpec) -> str:
-    """For people: nothing of it is left out, and no reason."""
+    """Text for people, with all that is rendered and every reason."""
     return "\n".join(_lines(spec)) + "\n"
 
 
 def title(spec: LaunchSpec) -> str:
-    """What is rendered, in one line."""
+    """The rendered launch in one line."""
     return " ".join(f"{spec.pool}/{spec.replica}: {spec.engine}, speculation {_on(spec.speculation)}".split())
 
 
@@ -28,13 +28,13 @@ def _on(speculation: bool) -> str:
 
 
 def script_of(spec: LaunchSpec) -> str:
-    """A shell script for the engine's machine: writes the files, reads the key, becomes the engine."""
+    """A shell script for the engine's machine that writes the files, reads the key and executes the engine."""
     lines = ["#!/bin/sh", f"# {title(spec)}", "set -eu", *_folders(spec)]
     for file in spec.files:
         lines += [f"cat > {shlex.quote(file.path)} <<'END'", file.content + "END"]
     lines += spec.before
     for variable in spec.environment:
-        # assigned first: of `export X=$(false)` the shell sees only the export's own success
+        # assigned first: in `export X=$(false)` the shell sees only the exit status of `export`
         lines += [f"{variable.name}={_value(variable)}", f"export {variable.name}"]
         if variable.secret:
             lines.append(f': "${{{variable.name}:?no key was read}}"')
@@ -71,7 +71,7 @@ def _lines(spec: LaunchSpec) -> Iterator[str]:
 
 
 def _reasoned(line: str, why: str, end: str) -> Iterator[str]:
-    """A shell takes no comment behind a backslash, and none between two: reasons are substitutions of nothing."""
+    """A shell allows no comment after or between backslashes, so there a reason is an empty command substitution."""
     if not why:
         yield line + end
         return
@@ -79,7 +79,7 @@ def _reasoned(line: str, why: str, end: str) -> Iterator[str]:
 
 
 def _harmless(why: str) -> str:
-    """On one line, whatever a name in it has: what stands on the next would be a command."""
+    """The reason on one line, even if it quotes a name with a line end: the next line would run as a command."""
     return " ".join(why.split()).replace("`", "'").replace("\\", "/")
 
 

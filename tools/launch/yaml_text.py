@@ -1,4 +1,4 @@
-"""YAML with a reason behind each value, for engines that read their settings from a file."""
+"""YAML with a reason after each value, for engines that read their settings from a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Scalar = bool | int | float | str | list[str] | list[int]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One key. A tuple of entries is a mapping of its own, and so is a dict, on one line."""
+    """One key. A tuple of entries is a nested mapping, and a dict is one on a single line."""
 
     name: str
     value: Scalar | dict[int, int] | tuple[Entry, ...]
@@ -19,12 +19,12 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def text_of(entries: Iterable[Entry]) -> str:
-    """The file."""
+    """The file's text."""
     return "\n".join(_lines(entries, "")) + "\n"
 
 
 def paths_of(entries: Iterable[Entry], before: str = "") -> Iterator[str]:
-    """Every key with those it stands in, as `kv_cache_config.dtype`."""
+    """Every key with its parents, such as `kv_cache_config.dtype`."""
     for entry in entries:
         yield before + entry.name
         if isinstance(entry.value, tuple):
@@ -43,5 +43,5 @@ def _lines(entries: Iterable[Entry], indent: str) -> Iterator[str]:
 
 def _scalar(value: Scalar | dict[int, int]) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}"
-    return json.dumps(value)  # of these types JSON is YAML
+        return "{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}"
+    return json.dumps(value)  # for these types, JSON is YAML

@@ -1,1 +1,1 @@
-"""Which layout of a gap's prompt completes a tenant's own code best: `slipstream usage autocomplete fit`."""
+"""`slipstream usage autocomplete fit`: finds the layout of a gap's prompt that completes a tenant's own code best."""

@@ -1,4 +1,4 @@
-"""Cursors in a tenant's own files, and parts of other files that resemble the text above a cursor. Pure."""
+"""Draws cursors in a tenant's own files and finds parts of other files like the text above a cursor. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.wire.gap import Gap, Snippet
 from gateway.wire.language import language_of_path
 
 LONGEST_LINE = 200
-"""Characters; longer lines are data or generated."""
+"""Characters; longer lines are data or generated code."""
 COMMENTS = ("#", "//", "--", "/*", "*", "<!--")
 SNIPPETS, SNIPPET_LINES = 2, 12
 NEAR_LINES = 20
@@ -31,24 +31,24 @@ class Chunk(NamedTuple):
 
 
 def draw(files: Mapping[str, str], count: int, seed: int) -> list[Edit]:
-    """Half-typed lines, the same for the same files and seed: from every file one, then from every file another, until
+    """Half-typed lines, the same for the same files and seed: one from every file, then another from every file, until
     there are `count` or no line is left.
 
-    Lines that are blank, comments or very long are left out, and so are a file's first three. One character at least
-    is typed, and two are wanted. A file is a cluster of the paired test, so many files prove more than many lines.
+    Lines that are blank, comments or very long are left out, and so are a file's first three. At least one
+    character is typed and two are missing. A file is a cluster of the paired test, so files prove more than lines.
     """
-    source = random.Random(seed)
+    rng = random.Random(seed)
     names = sorted(files)
-    source.shuffle(names)
-    places = {name: list(_lines(files[name])) for name in names}
-    for found in places.values():
-        source.shuffle(found)
+    rng.shuffle(names)
+    lines = {name: list(_lines(files[name])) for name in names}
+    for spans in lines.values():
+        rng.shuffle(spans)
     drawn: list[Edit] = []
-    while len(drawn) < count and any(places.values()):
+    while len(drawn) < count and any(lines.values()):
         for name in names:
-            if places[name] and len(drawn) < count:
-                start, end = places[name].pop()
-                drawn.append(Edit(name, files[name], source.randint(start + 1, end - 2), end, is_block=False))
+            if lines[name] and len(drawn) < count:
+                start, end = lines[name].pop()
+                drawn.append(Edit(name, files[name], rng.randint(start + 1, end - 2), end, is_block=False))
     return drawn
 
 
@@ -69,7 +69,7 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def chunks_of(files: Mapping[str, str], seed: int) -> list[Chunk]:
-    """Chunks of the files; of many, a sample."""
+    """Chunks of the files, or a sample of at most `MAX_CHUNKS`."""
     chunks = []
     for name, text in sorted(files.items()):
         lines = text.split("\n")
@@ -81,7 +81,7 @@ def chunks_of(files: Mapping[str, str], seed: int) -> list[Chunk]:
 
 
 def gap_of(edit: Edit, chunks: Sequence[Chunk]) -> Gap:
-    """The gap of an edit, with the chunks of other files that share most names with the lines above the cursor."""
+    """The gap of an edit, with the chunks of other files that share the most names with the lines above the cursor."""
     above = frozenset(_NAME.findall("\n".join(edit.text[: edit.cursor].split("\n")[-NEAR_LINES:])))
     others = [chunk for chunk in chunks if chunk.snippet.path != edit.file and not above.isdisjoint(chunk.names)]
     others.sort(key=lambda chunk: len(above & chunk.names) / len(above | chunk.names), reverse=True)

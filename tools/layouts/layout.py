@@ -1,4 +1,4 @@
-"""The layouts that a model's marks allow, and the prompt of a gap in each, as the gateway would send it."""
+"""The layouts that a model's tokens allow, and the prompt of a gap in each, as the gateway would send it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from gateway.wire.gap import Gap
 from gateway.wire.prepared import Target
 
 MAX_TOKENS = 64
-"""Of a completion: the rest of a line."""
+"""Limit of a completion, which is the rest of a line."""
 LINE_END = "\n"
-"""Ends every completion."""
+"""Stop sequence of every completion."""
 FOLDER_FILE = "tokenizer_config.json"
 _IDS = Capabilities(running_count=True, token_prompts=True, literal_text=True, usage_by_id=False)
 """Prompts are laid out here and sent as token ids."""
@@ -37,18 +37,18 @@ class Layout(msgspec.Struct, frozen=True):
     order: str
     """`psm`: the prefix first; `spm`: the suffix first."""
     line_after: bool
-    """The half-typed line comes after the middle token."""
+    """Whether the half-typed line comes after the middle token."""
     files: bool = False
-    """Parts of other files come before it."""
+    """Whether parts of other files come first."""
 
     @property
     def name(self) -> str:
-        """Such as `psm-after+files`."""
+        """A name such as `psm-after+files`."""
         return f"{self.order}{'-after' if self.line_after else ''}{'+files' if self.files else ''}"
 
 
 def require_layouts(model: Model, pool: Pool) -> None:
-    """Raise ConfigError for a model whose gaps its engines lay out."""
+    """Raise ConfigError for a model whose engines lay out its gaps."""
     field = f"models.{model.name}.tokenizer"
     if model.tokenizer is None:
         raise ConfigError(f"{field}: none, so engines lay gaps out themselves; set the model's folder", param=field)
@@ -74,19 +74,19 @@ def present_layout(model: Model, tokenizer: Tokenizer) -> Layout:
 
 
 def layouts_of(template: FillTemplate) -> tuple[Layout, ...]:
-    """All that the marks allow. Without a middle token the family has one order: the last part is continued."""
+    """All layouts that the tokens allow. A family without a middle token has one order: it continues the last part."""
     plain = [Layout(template.order, line_after=False)]
     if template.middle_ids:
         plain = [Layout(order, after) for order in ORDERS for after in (False, True)]
-    return (*plain, *(msgspec.structs.replace(one, files=True) for one in plain))
+    return (*plain, *(msgspec.structs.replace(layout, files=True) for layout in plain))
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """What the gateway would send to an engine for a gap."""
+    """The prompt that the gateway would send to an engine for a gap."""
 
     ids: tuple[int, ...]
     begins_with: str
-    """The half-typed part of a word, with which the output begins; empty: the word is not healed."""
+    """The half-typed part of a word, with which the output begins; empty if no word is healed."""
     stop: tuple[str, ...]
     stop_ids: tuple[int, ...]
     max_tokens: int
@@ -98,19 +98,19 @@ class Prompts:
     def __init__(self, model: Model, tokenizer: Tokenizer, healing: Healing | None) -> None:
         """healing: how the model's gateway heals gaps."""
         self._model = model
-        self._able = msgspec.structs.replace(_IDS, openings=healing is not None, own_openings=healing == "word")
+        self._capabilities = msgspec.structs.replace(_IDS, openings=healing is not None, own_openings=healing == "word")
         self._tokenizer = tokenizer
         self._executor = FairExecutor()
         self._targets: dict[Layout, Target] = {}
 
     async def prompt(self, layout: Layout, gap: Gap) -> Prompt:
-        """The gateway's for the gap. The gap's snippets are shown if the layout has files."""
+        """The gateway's prompt for the gap, with the gap's snippets if the layout has files."""
         shown = gap if layout.files else msgspec.structs.replace(gap, snippets=())
-        found = await lay_out(shown, MAX_TOKENS, MAX_TOKENS, self._target(layout), "", (LINE_END,))
-        prompt = found.counted.prompt
+        filled = await lay_out(shown, MAX_TOKENS, MAX_TOKENS, self._target(layout), "", (LINE_END,))
+        prompt = filled.counted.prompt
         assert isinstance(prompt, TextPrompt)
         ids = tuple(id_ for id_ in prompt.prompts[0] if isinstance(id_, int))
-        sampling = found.ends.added(Sampling(found.max_tokens, stop=(LINE_END,)))
+        sampling = filled.ends.added(Sampling(filled.max_tokens, stop=(LINE_END,)))
         return Prompt(ids, prompt.begins_with, sampling.stop, sampling.stop_ids, sampling.max_tokens)
 
     def close(self) -> None:
@@ -128,12 +128,12 @@ class Prompts:
             )
             fim = msgspec.structs.replace(self._model.fim, typed_line="auto", window=True, healing=True)
             model = msgspec.structs.replace(self._model, fim=fim)
-            self._targets[layout] = Target(model, self._able, OffLoopTokenizer(tokenizer, self._executor))
+            self._targets[layout] = Target(model, self._capabilities, OffLoopTokenizer(tokenizer, self._executor))
         return self._targets[layout]
 
 
 def settings_for(chosen: Layout, present: Layout, model: Model) -> Sequence[str]:
-    """What makes a layout the model's, a step each; none for the present one."""
+    """The steps that make a layout the model's; empty for the present one."""
     steps = []
     if chosen.order != present.order:
         file = Path(model.tokenizer or ".") / FOLDER_FILE

@@ -22,11 +22,11 @@ AT_ONCE = 4
 TYPED_LINES, KEYS = 8, 6
 """Lines into which keys are typed, and the keys in each after its first request."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Before a request that was refused for now is repeated."""
+"""Pauses before each retry of a request that was refused temporarily."""
 LATER = ("429", "503")
 
 Tell = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, and how much there is."""
+"""Called with the current activity, how much of it is done, and its total."""
 
 
 class Completed(NamedTuple):
@@ -37,8 +37,8 @@ class Completed(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The lines that were completed in every layout, and each layout's answers to them by its name. healed: lines
-    whose half-typed word was healed, as the gateway does in every layout alike."""
+    """The lines that were completed in every layout, and their answers by the layout's name. healed: number of lines
+    whose half-typed word was healed, as the gateway does in every layout."""
 
     edits: Sequence[Edit]
     answers: dict[str, Answers]
@@ -91,7 +91,7 @@ async def measure(
     stop: asyncio.Event,
     tell: Tell,
 ) -> Measured:
-    """edits: the lines, at least one; gaps: theirs, each with its snippets. stop: end now and keep the lines so far.
+    """edits: the lines, at least one; gaps: their gaps with snippets. stop: ends early and keeps the lines so far.
 
     Raises EngineFailed for a request that is refused, or still refused after the pauses.
     """
@@ -123,13 +123,13 @@ async def _completed(
     stop: asyncio.Event,
     tell: Tell,
 ) -> list[list[Completed | None]]:
-    """By line, its completion in every layout; None: it was stopped before."""
+    """Each line's completion in every layout; None if it was stopped first."""
     done, total = 0, len(layouts) * len(gaps)
-    places = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(layout: Layout, gap: Gap) -> Completed | None:
         nonlocal done
-        async with places:
+        async with slots:
             if stop.is_set():
                 return None
             prompt = await prompts.prompt(layout, gap)
@@ -140,7 +140,7 @@ async def _completed(
 
     try:
         async with asyncio.TaskGroup() as group:
-            # a line in every layout, then the next line: parts that layouts share are still in the engine's cache
+            # each line in every layout, then the next line: parts that layouts share are still in the engine's cache
             tasks = [[group.create_task(one(layout, gap)) for layout in layouts] for gap in gaps]
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
@@ -156,7 +156,7 @@ async def _typed(
     stop: asyncio.Event,
     tell: Tell,
 ) -> list[list[Answer]]:
-    """By layout, the keystrokes after each line's first request, which reads the file."""
+    """The keystrokes of each layout, without each line's first request, which reads the file."""
     found: list[list[Answer]] = [[] for _ in layouts]
     for number, (edit, gap) in enumerate(zip(edits, gaps, strict=False)):
         if stop.is_set():
@@ -164,8 +164,8 @@ async def _typed(
         tell("typing into lines", number, len(edits))
         for keys, layout in zip(found, layouts, strict=True):
             for typed in range(min(KEYS, len(edit.wanted) - 1) + 1):
-                now = msgspec.structs.replace(gap, prefix=edit.text[: edit.cursor + typed])
-                _, answer = await server.ask(await prompts.prompt(layout, now))
+                typed_gap = msgspec.structs.replace(gap, prefix=edit.text[: edit.cursor + typed])
+                _, answer = await server.ask(await prompts.prompt(layout, typed_gap))
                 if typed:
                     keys.append(answer)
     else:

@@ -1,7 +1,7 @@
-"""Reads the source files of a folder. In a git repository, ignored files stay unread.
+"""Reads the source files of a folder. In a git repository, it skips ignored files.
 
-The folder may be a repository of somebody else. Its configuration can make git start programs, and its index can name
-files elsewhere, so git lists the files for an empty repository of ours with the same ignore rules.
+The repository is not trusted: its configuration can make git start programs, and its index can name files elsewhere. So
+git lists the files for an empty temporary repository with the same ignore rules.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from gateway.wire.language import language_of_path
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_BYTES = 32 * 1024 * 1024
-"""Of all files together."""
+"""Limit of all files together; the files after it are left out."""
 GIT_TIMEOUT_S = 10.0
 MAX_DEPTH = 100
-"""Levels of folders below the named one that are read outside of a repository."""
+"""Levels of folders below the named one that are read outside a repository."""
 SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "target", "vendor", "venv"})
-"""Folders of built or foreign code, where no repository says what is ignored; hidden ones are skipped too."""
+"""Folders of built or third-party code, which are skipped outside a repository, like hidden folders."""
 PROSE = frozenset({"html", "json", "markdown", "toml", "xml", "yaml"})
 
 
 def read_sources(folder: Path) -> dict[str, str]:
-    r"""The texts of a folder's source files by path below it, with `\n` line ends.
+    r"""The texts of a folder's source files by relative path, with `\n` line ends.
 
     Files over 256 KiB, links, files that are not UTF-8 and files of no programming language are left out. Raises
     ConfigError when none is left, and when git fails in a repository.
@@ -63,30 +63,30 @@ def _listed(folder: Path) -> Iterator[str]:
 
 
 def _by_git(folder: Path) -> list[str] | None:
-    """Also tracked files are left out if they are ignored. None: the folder is in no repository."""
-    top = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+    """Paths without ignored files, even tracked ones. None if the folder is in no repository."""
+    top = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
     if top is None:
         return None
-    # this reads the folder's configuration, and starts no program of it
+    # this reads the repository's configuration but starts no program from it
     found = _git("rev-parse", "--git-path", "info/exclude", folder=top, environment=os.environ)
     exclude = top / os.fsdecode(found.removesuffix(b"\n"))
     with tempfile.TemporaryDirectory() as own:
         for name in ("objects", "refs"):
             Path(own, name).mkdir()
         Path(own, "HEAD").write_text("ref: refs/heads/none\n")
-        places = {"GIT_DIR": own, "GIT_WORK_TREE": str(top), "GIT_INDEX_FILE": f"{own}/index"}
+        variables = {"GIT_DIR": own, "GIT_WORK_TREE": str(top), "GIT_INDEX_FILE": f"{own}/index"}
         listed = _git(
-            # or a setting of the user's would start a daemon for this repository, which outlives it
+            # else a user's setting could start a daemon that outlives this repository
             *("-c", "core.fsmonitor=false", "ls-files", "-z", "--others", "--exclude-standard"),
             *([f"--exclude-from={exclude}"] if exclude.is_file() else []),
             folder=folder,
-            environment={**os.environ, **places},
+            environment={**os.environ, **variables},
         )
     return os.fsdecode(listed).split("\0")
 
 
 def _git(*arguments: str, folder: Path, environment: Mapping[str, str]) -> bytes:
-    """Its output. Raises ConfigError: a reader that ignored the rules instead could send secrets."""
+    """Git's output. Raises ConfigError, since reading without the ignore rules could send secrets."""
     try:
         done = subprocess.run(
             ("git", *arguments),
@@ -112,15 +112,15 @@ def _git(*arguments: str, folder: Path, environment: Mapping[str, str]) -> bytes
 
 
 def _by_walk(folder: Path) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
-        below = Path(place).relative_to(folder)
-        deep = len(below.parts) >= MAX_DEPTH
+    for path, folders, files in os.walk(folder):
+        relative = Path(path).relative_to(folder)
+        deep = len(relative.parts) >= MAX_DEPTH
         folders[:] = [name for name in folders if not (deep or name in SKIPPED or name.startswith("."))]
-        yield from ((below / name).as_posix() for name in files)
+        yield from ((relative / name).as_posix() for name in files)
 
 
 def _text(folder: Path, name: str) -> str | None:
-    """None: it is left out."""
+    """The file's text; None if the file is left out."""
     path = folder / name
     try:
         linked = path.resolve() != path or not path.is_relative_to(folder)

@@ -1,8 +1,8 @@
-"""Which layout a model should have, from completions of the same lines in each. Pure: arithmetic on answers.
+"""Chooses a model's layout from completions of the same lines in each layout. Pure.
 
-The present layout stays unless another one is proved better, or proved hardly worse while a keystroke costs at most
-half. All other layouts are compared with the present one by one lower bound each, at the confidence that all of these
-bounds hold together (Bonferroni), so that trying more layouts finds no better one by luck.
+The present layout stays unless another one is proved better, or proved hardly worse at no more than half the cost per
+keystroke. Each other layout is compared with the present one by a lower bound. All bounds together have the given
+confidence (Bonferroni), so that trying more layouts finds no better one by chance.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ CHEAPER = 0.5
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """What a layout's requests came to."""
+    """The results of a layout's requests."""
 
     exact: Sequence[float]
-    """By line: 1 if it is completed exactly."""
+    """1 for each line that was completed exactly, else 0."""
     similarity: Sequence[float]
     keys_first_s: Sequence[float]
-    """By keystroke after the first: time to the first token."""
+    """Time to the first token of each keystroke after the first."""
     keys_computed: Sequence[int]
-    """By keystroke after the first: prompt tokens that the engine did not have in its cache; empty: unknown."""
+    """Uncached prompt tokens of each keystroke after the first; empty if unknown."""
 
 
 class Reason(StrEnum):
@@ -49,12 +49,12 @@ class Standing(msgspec.Struct, frozen=True):
     exact: float
     similarity: float
     first_token_ms: float | None
-    """Median over keystrokes; None: no keystroke was replayed."""
+    """Median over keystrokes; None if no keystroke was replayed."""
     computed_tokens: float | None
     """Mean prompt tokens computed per keystroke. Not the median: within a healed word most keystrokes compute nothing,
-    and the next keystroke computes what they skipped. None: no keystroke, or the engine reports no cached tokens."""
+    and the next keystroke computes what they skipped. None without keystrokes or reported cached tokens."""
     difference: float | None = None
-    """Of exact lines, to the present layout, which has none."""
+    """Share of exact lines minus that of the present layout, for which it is None."""
     lower: float | None = None
     upper: float | None = None
 
@@ -76,9 +76,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(present: str, answers: Mapping[str, Answers], files: Sequence[str], confidence: float) -> Verdict:
-    """files: each line's file, a cluster. confidence: that no layout is wrongly chosen, 0 to 1.
+    """files: each line's file, a cluster. confidence: probability that no layout is wrongly chosen, 0 to 1.
 
-    Raises ValueError without a line.
+    Raises ValueError without lines.
     """
     level = (1.0 - confidence) / max(1, len(answers) - 1)
     standings = [_standing(name, answers, present, files, level) for name in answers]

@@ -1,4 +1,4 @@
-"""From a gap to its completion: remembered, or asked for once the user pauses, and again when the gateway said when."""
+"""Completes a gap from memory, or by a request once the user pauses, which is retried when the gateway says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.lsp.gateway import Gateway, GatewayRefused
 from tools.lsp.memory import Answer, Memory
 
 LONGEST_WAIT_S = 5.0
-"""For the time that a refusal says; who has to wait longer is told so, and asks by typing on."""
+"""Longest wait after a refusal. If the gateway names a longer one, the user sees the refusal and types on to retry."""
 NOTHING = Answer("", "")
 
 
@@ -23,7 +23,7 @@ class Completer:
     def __init__(
         self, config: LanguageServerConfig, gateway: Gateway, user: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """user: what the gateway tells this editor's requests from others by."""
+        """user: identifies this editor's requests to the gateway."""
         self._config = config
         self._gateway = gateway
         self._clock = clock
@@ -32,9 +32,9 @@ class Completer:
         self._not_before_s = clock()
 
     async def complete(self, gap: Gap, *, invoked: bool) -> Answer:
-        """What goes into the gap; without text, nothing does. invoked: the user asked and is not made to wait.
+        """The completion of the gap; its text may be empty. invoked: the user requested it, so that it starts at once.
 
-        Cancelled, it cancels its request. Raises GatewayRefused.
+        Cancellation cancels the request too. Raises GatewayRefused.
         """
         if (known := self._memory.find(gap)) is not None:
             return known
@@ -59,12 +59,12 @@ class Completer:
         return await self._ask(gap)
 
     async def _ask(self, gap: Gap) -> Answer:
-        await asyncio.sleep(self._not_before_s - self._clock())  # at once, mostly: the time is past
+        await asyncio.sleep(self._not_before_s - self._clock())  # usually no wait: the time is past
         answer = await self._gateway.complete(self._request(gap))
         return Answer(answer.completion_id, answer.text.rstrip())
 
     def _request(self, gap: Gap) -> dict[str, Any]:
-        """The body of POST /v1/completions as editors ask: a gap always, at the end of a file too."""
+        """The body of POST /v1/completions, always with a gap, even at the end of a file."""
         body: dict[str, Any] = {
             "segments": {"prefix": gap.prefix, "suffix": gap.suffix},
             "user": self._user,

@@ -1,4 +1,4 @@
-"""The language server's settings: the command line's, and over them the editor's initializationOptions."""
+"""The language server's settings: the command line's, overridden by the editor's initializationOptions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LanguageServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     min_confidence: MinConfidence | None = None
     """A completion whose tokens' probabilities have a lower geometric mean is not shown; 0: all are. None: as the
     gateway's model is set."""
-    # together less than MAX_COMPARED in gateway/wire/gap.py: longer gaps are not typed on and not shared
+    # together less than MAX_COMPARED in gateway/wire/gap.py: the gateway neither continues nor shares longer gaps
     prefix_chars: Annotated[int, Meta(ge=1, le=2_000_000)] = 96_000
     """Most text before the cursor that is sent; what of it the model is shown is the gateway's to say."""
     suffix_chars: Annotated[int, Meta(ge=0, le=2_000_000)] = 32_000
@@ -44,9 +44,9 @@ class LanguageServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 def load(command_line: Mapping[str, Any], options: object) -> LanguageServerConfig:
-    """The settings of both; the editor's win. options: the initializationOptions without the key.
+    """Both merged; the editor's settings win. options: the initializationOptions without the key.
 
-    Raises ConfigError, which names the setting and what is allowed.
+    Raises ConfigError, which names the setting and the allowed values.
     """
     if options is None:
         options = {}

@@ -1,4 +1,4 @@
-"""How a document is named to the gateway: by its place in the project, never by where that lies on the machine."""
+"""A document's name for the gateway: its path in the project, never the project's path on the machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pygls.uris import to_fs_path
 
 
 def file_path(uri: str, folders: Iterable[str]) -> str:
-    """Its path below the innermost of the editor's folders, with `/`; its name alone where it lies in none; empty for
-    what is no file. folders: URIs."""
+    """The path below the innermost of the editor's folders, with `/`; only the file name outside all folders; empty if
+    the URI is not a file's. folders: URIs."""
     file = _path(uri)
     if file is None:
         return ""

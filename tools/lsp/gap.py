@@ -1,16 +1,16 @@
-"""What is completed: the text on both sides of the cursor, and whose it is. Windows and ends are the gateway's."""
+"""The gap to complete: the text on both sides of the cursor. The gateway chooses the window and the stops."""
 
 from __future__ import annotations
 
 import msgspec
 
 STEPS = 4
-"""A text that is too long begins at a step of the document, by so many parts of the bound: a beginning that slid with
-every keystroke would be another file to whoever compares two requests."""
+"""A text over the limit starts at a multiple of the limit divided by this. A start that moved with each keystroke would
+look like another file where requests are compared."""
 
 
 class Selected(msgspec.Struct, frozen=True):
-    """What the editor's own list has selected: `text` in place of document[start:end] (characters)."""
+    """The selected item of the editor's own list: `text` in place of document[start:end] (characters)."""
 
     start: int
     end: int
@@ -18,7 +18,7 @@ class Selected(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Both sides have LF, whatever the document has. path, language: as an editor names them; empty: it does not."""
+    """Both sides have LF, whatever the document has. path, language: the editor's names; empty if it gives none."""
 
     prefix: str
     suffix: str
@@ -46,7 +46,7 @@ def find_gap(
 
 
 def bounded_end(text: str, most: int) -> str:
-    """At most so many characters from the end, from a line's start where there is one."""
+    """At most `most` characters from the end, beginning at a line's start if possible."""
     if len(text) <= most:
         return text
     step = max(1, most // STEPS)

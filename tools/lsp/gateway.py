@@ -1,4 +1,4 @@
-"""The gateway as the language server knows it: completions and events, over connections that are kept."""
+"""The language server's client of the gateway: completions and events over persistent connections."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tools.lsp.memory import Answer
 
 CONNECT_TIMEOUT_S = 5.0
 KEPT_S = 60.0
-"""An idle connection; gateways keep theirs for 75 s unless told otherwise."""
+"""How long an idle connection is kept; gateways keep theirs for 75 s by default."""
 COMPLETIONS = "/v1/completions"
 UNREACHABLE = "unreachable"
 UNREADABLE = "unreadable"
 
 
 class GatewayRefused(Exception):
-    """No answer. code: the API's, or one of those above. sentence: for the user; the API's own where it gave one.
+    """The request failed. code: the API's, or one of those above. sentence: for the user; the API's own if it sent one.
 
-    status: of the answer; None: there was none. retry_after_s: when it makes sense to ask again; None: it was not said.
+    status: the response's; None without a response. retry_after_s: seconds to wait before a retry; None if unknown.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class _Error(msgspec.Struct):
 
 
 class Gateway:
-    """A client of one gateway, made inside the loop that it is used in; `close` it."""
+    """A client of one gateway. Create it inside the event loop that uses it, and `close` it."""
 
     def __init__(self, url: str, key: str, timeout_s: float) -> None:
         self._url = url
@@ -67,21 +67,21 @@ class Gateway:
         )
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._session.close()
 
     async def complete(self, body: dict[str, Any]) -> Answer:
-        """POST /v1/completions. Cancelled, it closes its connection, which stops the engine. Raises GatewayRefused."""
+        """POST /v1/completions. Cancellation closes the connection, which stops the engine. Raises GatewayRefused."""
         content = await self._send("POST", COMPLETIONS, body)
         try:
-            answered = msgspec.json.decode(content, type=_Completion)
+            completion = msgspec.json.decode(content, type=_Completion)
         except msgspec.DecodeError:
             sentence = f"POST {self._url}{COMPLETIONS} did not return the response of an API"
             raise GatewayRefused(UNREADABLE, sentence) from None
-        return Answer(answered.id, answered.choices[0].text)
+        return Answer(completion.id, completion.choices[0].text)
 
     async def report(self, completion_id: str, event: dict[str, Any]) -> None:
-        """Tell what the user did with a completion; a gateway that takes no events is left alone.
+        """Report what the user did with a completion; ignored if the gateway takes no events.
 
         Raises GatewayRefused.
         """
@@ -96,7 +96,7 @@ class Gateway:
             try:
                 response, content = await self._exchange(method, path, body)
             except aiohttp.ServerDisconnectedError:
-                # it let a kept connection go at the moment this was sent on it
+                # the gateway closed an idle connection just as this request was sent
                 response, content = await self._exchange(method, path, body)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise GatewayRefused(UNREACHABLE, f"{self._url} cannot be reached: {_why(error)}") from None
@@ -116,7 +116,7 @@ class Gateway:
 
 
 def _why(error: Exception) -> str:
-    """aiohttp's own sentence of a connection that failed speaks of ssl where there is none."""
+    """The reason in words. aiohttp's own message of a failed connection mentions ssl even without TLS."""
     if not isinstance(error, aiohttp.ClientConnectorError):
         return str(error) or type(error).__name__
     failed = error.os_error
@@ -126,7 +126,7 @@ def _why(error: Exception) -> str:
 
 
 def _complaint(request: str, status: int, content: bytes) -> tuple[str, str]:
-    """Code and sentence of an answer that is an error."""
+    """Code and message of an error response."""
     try:
         error = msgspec.json.decode(content, type=_Error).error
     except msgspec.DecodeError:

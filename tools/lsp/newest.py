@@ -1,4 +1,4 @@
-"""For each document the newest piece of work only: a newer one cancels the one before."""
+"""Runs only the newest work for each document: newer work cancels older work."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Newest:
         self._running: dict[str, asyncio.Task[Any]] = {}
 
     async def run(self, document: str, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
-        """The work's result; None when it was given up here. Cancelled, it cancels the work."""
+        """The work's result; None if newer work or `cancel` cancelled it. A cancelled caller cancels the work."""
         self.cancel(document)
         task = asyncio.create_task(work)
         self._running[document] = task
         try:
             return await task
         except asyncio.CancelledError:
-            asking = asyncio.current_task()
-            if asking is not None and asking.cancelling():
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
                 raise
             return None
         finally:
@@ -32,6 +32,6 @@ class Newest:
                 del self._running[document]
 
     def cancel(self, document: str) -> None:
-        """Give up what runs for it, if anything does."""
+        """Cancel the document's running work, if there is any."""
         if (running := self._running.get(document)) is not None:
             running.cancel()

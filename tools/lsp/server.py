@@ -1,4 +1,4 @@
-"""The language server over stdio: what the editor sends, led to its session."""
+"""The language server over stdio, which passes the editor's messages to its session."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tools.lsp.session import ACCEPTED, Session
 
 
 class SlipstreamLanguageServer(LanguageServer):
-    """session: there from `initialize` on."""
+    """session: set by `initialize`."""
 
     session: Session
 
 
 def serve_stdio(command_line: Mapping[str, Any], key_file: Path | None, environ: Mapping[str, str]) -> None:
-    """Serve the editor at stdin and stdout until it says `exit` or leaves.
+    """Serve the editor at stdin and stdout until it sends `exit` or disconnects.
 
-    command_line: settings of LanguageServerConfig. key_file: holds the API key; None: the environment's.
+    command_line: settings of LanguageServerConfig. key_file: holds the API key; None for the environment's.
     """
-    # it logs whole messages: the user's text, and the key in initializationOptions
+    # pygls logs whole messages: the user's text, and the key in initializationOptions
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
     make_server(command_line, key_file, environ).start_io()
 
@@ -37,7 +37,7 @@ def serve_stdio(command_line: Mapping[str, Any], key_file: Path | None, environ:
 def make_server(
     command_line: Mapping[str, Any], key_file: Path | None, environ: Mapping[str, str]
 ) -> SlipstreamLanguageServer:
-    """The server with all it answers, not yet serving."""
+    """The server with its handlers, not yet started."""
     server = SlipstreamLanguageServer("slipstream", importlib.metadata.version("slipstream"))
     for method in (types.TEXT_DOCUMENT_DID_OPEN, types.TEXT_DOCUMENT_DID_CHANGE, types.TEXT_DOCUMENT_DID_CLOSE):
         del server.protocol.fm.builtin_features[method]  # our own documents, see documents.py

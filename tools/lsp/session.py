@@ -1,4 +1,4 @@
-"""One editor's session, from `initialize` to `shutdown`: its documents, its requests, what it is told."""
+"""One editor's session, from `initialize` to `shutdown`: its documents, its requests and messages to its user."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tools.lsp.newest import Newest
 ACCEPTED = "slipstream.completionAccepted"
 """The command that an editor runs once it has inserted a completion."""
 USER_BYTES = 8
-"""Of the name that one editor's requests have in common: a random one, which tells nothing of its user."""
+"""Length of the random name that one editor's requests share, which reveals nothing about its user."""
 DAY_MS = 86_400_000
-"""The longest time that a gateway takes."""
+"""The longest time that a gateway accepts."""
 
 
 class Session:
-    """key: the API key; "" for none. say: shows the user a sentence. Made inside the loop that serves it."""
+    """key: the API key; "" for none. say: shows the user a sentence. Create it inside the event loop that serves it."""
 
     def __init__(
         self,
@@ -47,22 +47,22 @@ class Session:
         self._completer = Completer(config, self._gateway, secrets.token_hex(USER_BYTES))
         self._newest = Newest()
         self._say = say
-        self._said: set[str] = set()
-        """Codes of the refusals that the user was told since the gateway last answered."""
+        self._shown: set[str] = set()
+        """Codes of the refusals that the user was shown since the gateway last answered."""
         self._completion_id = ""
-        """Of its last answer."""
+        """The id of the gateway's last answer."""
         self._viewed: deque[str] = deque(maxlen=config.kept_answers)
-        """Completions that the gateway was told of as shown, by id."""
+        """Ids of the completions that were reported to the gateway as shown."""
         self._reports: set[asyncio.Task[None]] = set()
-        """Under way: the editor does not wait for them."""
+        """Reports that are being sent; the editor does not wait for them."""
 
     async def complete(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
-        """textDocument/inlineCompletion. A request that a newer one replaced is answered with nothing."""
+        """textDocument/inlineCompletion. The response to a request that a newer one replaced is empty."""
         document = self.documents.find(params.text_document.uri)
         if document is None:
             return types.InlineCompletionList([])
         selected = params.context.selected_completion_info
-        place = selected.range if selected else types.Range(params.position, params.position)
+        replaced = selected.range if selected else types.Range(params.position, params.position)
         invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
         gap = find_gap(
             document.source,
@@ -80,16 +80,16 @@ class Session:
             return types.InlineCompletionList([])
         if answer is None:
             return types.InlineCompletionList([])
-        if answer.completion_id not in ("", self._completion_id):  # one from memory tells nothing of the gateway
+        if answer.completion_id not in ("", self._completion_id):  # an answer from memory proves nothing
             self._completion_id = answer.completion_id
-            self._said.clear()
+            self._shown.clear()
         if not answer.text:
             return types.InlineCompletionList([])
         self._given(answer.completion_id)
-        return types.InlineCompletionList([_item(answer, place, selected.text if selected else "")])
+        return types.InlineCompletionList([_item(answer, replaced, selected.text if selected else "")])
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
-        """textDocument/didChange: what was asked about the text before is not wanted any more."""
+        """textDocument/didChange. It cancels the request for the previous text."""
         self._newest.cancel(params.text_document.uri)
         self.documents.change(params.text_document.uri, params.content_changes)
 
@@ -99,19 +99,19 @@ class Session:
         self.documents.close(uri)
 
     async def accepted(self, completion_id: str, characters: int, answered_ms: float) -> None:
-        """The user took so much of a completion, given at that time; one that cannot be told is not worth a word."""
+        """The user accepted `characters` of a completion shown at `answered_ms`; a failed report is ignored."""
         elapsed_ms = min(round(_now_ms() - answered_ms), DAY_MS)
         event = {"type": "select", "choice_index": 0, "characters": characters, "elapsed_ms": elapsed_ms}
         await self._report(completion_id, event)
 
     async def close(self) -> None:
-        """Let the gateway's connections go, and reports with them that are under way."""
+        """Close the gateway's connections and cancel the reports that are being sent."""
         for report in self._reports:
             report.cancel()
         await self._gateway.close()
 
     def _given(self, completion_id: str) -> None:
-        """The editor gets an item of it, and shows it as far as anybody here can know: LSP has no message for that."""
+        """Report a completion as shown when the editor receives it: LSP has no message for the actual display."""
         if completion_id in self._viewed:
             return
         self._viewed.append(completion_id)
@@ -124,13 +124,13 @@ class Session:
             await self._gateway.report(completion_id, event)
 
     def _folders(self) -> list[str]:
-        """The editor's, as URIs."""
+        """The editor's folders, as URIs."""
         folders = [folder.uri for folder in self._workspace.folders.values()]
         return [*folders, self._workspace.root_uri] if self._workspace.root_uri else folders
 
     def _tell_once(self, refused: GatewayRefused) -> None:
-        if refused.code not in self._said:
-            self._said.add(refused.code)
+        if refused.code not in self._shown:
+            self._shown.add(refused.code)
             self._say(f"Slipstream: {refused.sentence}")
 
 
@@ -141,15 +141,15 @@ def _selected(document: Document, info: types.SelectedCompletionInfo | None) -> 
     return Selected(start, end, info.text)
 
 
-def _item(answer: Answer, place: types.Range, selected: str) -> types.InlineCompletionItem:
-    """selected: what the editor's list would insert; the item replaces it, and editors want it to begin with it.
+def _item(answer: Answer, replaced: types.Range, selected: str) -> types.InlineCompletionItem:
+    """selected: the text that the editor's list would insert. The item replaces it, and must begin with it.
 
-    The text has LF in every document: editors insert their document's own line end, and Neovim writes a CR that it is
-    given into the line.
+    The text has LF in every document: editors insert their document's own line end, and Neovim would put a CR into the
+    line.
     """
     arguments = [answer.completion_id, len(answer.text), _now_ms()]
     command = types.Command("Completion accepted", ACCEPTED, arguments=arguments)
-    return types.InlineCompletionItem(selected + answer.text, range=place, command=command)
+    return types.InlineCompletionItem(selected + answer.text, range=replaced, command=command)
 
 
 def _now_ms() -> float:

@@ -1,2 +1,1 @@
-"""How much hardware a workload needs and what that costs, from arithmetic alone: no clock, no network, no
-randomness."""
+"""Computes how much hardware a workload needs and what it costs: no clock, no network, no randomness."""

@@ -1,5 +1,4 @@
-"""What a cached prompt token is sold for, as parts of the price of one that is computed; the shares that Anthropic's
-API introduced."""
+"""Prices of cached prompt tokens, as fractions of the price of a computed one, as Anthropic's API introduced them."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ WRITE_1_HOUR = 2.0
 
 
 class CachedPrice(msgspec.Struct, frozen=True):
-    """Of a million prompt tokens."""
+    """Prices of a million prompt tokens."""
 
     read: float
     written_for_5_minutes: float
@@ -21,18 +20,18 @@ class CachedPrice(msgspec.Struct, frozen=True):
 
 
 def cached_price(computed: float) -> CachedPrice:
-    """computed: of a million prompt tokens that no cache had."""
+    """computed: the price of a million uncached prompt tokens."""
     return CachedPrice(computed * READ, computed * WRITE_5_MINUTES, computed * WRITE_1_HOUR)
 
 
 def reads_that_pay(write: float) -> int:
-    """How often a prefix has to be read until writing it was cheaper than computing it every time.
+    """How often a prefix must be read before writing it is cheaper than computing it every time.
 
-    write + n · READ ≤ 1 + n, all of them parts of the price of a computed token.
+    write + n · READ ≤ 1 + n, all as fractions of the price of a computed token.
     """
     return math.ceil((write - 1) / (1 - READ))
 
 
 def paid_share(hit_share: float) -> float:
-    """What prompts are sold for, as a part of their price without a cache: hits at `READ`, the rest computed."""
+    """Price of prompts as a fraction of their price without a cache: hits at `READ`, the rest in full."""
     return hit_share * READ + (1 - hit_share)

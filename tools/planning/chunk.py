@@ -1,15 +1,15 @@
-"""How many tokens of prompts a step may carry: as many as fill the card, or as few as keep a stream smooth."""
+"""How many prompt tokens a step may carry: as many as fill the GPU, or as few as keep streams smooth."""
 
 from __future__ import annotations
 
 from engines.performance.roofline import Roofline, pairs
 
 MIN_TOKENS = 256
-"""Below this a step reads all weights for too little."""
+"""A smaller chunk does too little work for reading all weights."""
 
 
 def chunk_tokens(roofline: Roofline, longest_gap_s: float, sequences: int, context_tokens: float) -> int:
-    """The card's own chunk, halved until a step that carries it beside the streams is within the gap; 0: no gap is
+    """The GPU's own chunk, halved until a step with it and the streams is within the gap. longest_gap_s: 0 if no gap is
     promised."""
     tokens = roofline.node.gpu.chunk_tokens
     while longest_gap_s and tokens > MIN_TOKENS:

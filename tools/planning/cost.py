@@ -1,4 +1,4 @@
-"""What a fleet costs: by the hour and the month, and each million tokens of what it does."""
+"""The cost of a fleet per hour, per month and per million tokens of each kind."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tools.planning.workload import Workload
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """US dollars. A million tokens of a kind bear the part of the bill that is spent on them; the hours in which
-    nothing is asked are in all of them."""
+    """US dollars. A million tokens of a kind cost the part of the bill that is spent on them. Every price includes idle
+    hours."""
 
     per_hour: float
     per_month: float
     per_million_tokens: float
-    """Of prompts, cached ones too, and answers together."""
+    """Prompts, including cached tokens, and answers together."""
     per_million_new_prompt_tokens: float
     per_million_output_tokens: float
     cached: CachedPrice
 
 
 def cost(cards: int, card_per_hour: float, workload: Workload, point: OperatingPoint) -> Cost:
-    """cards: of the whole fleet, which is sized for the peak and paid for all month."""
+    """cards: GPUs of the whole fleet, which is sized for the peak and paid for all month."""
     per_hour = cards * card_per_hour
     millions_per_hour = workload.requests_per_s * workload.average_share * 3_600 / 1e6
     prompts_s, answers_s = point.interference_s, workload.output_tokens * point.step_s / point.batch

@@ -1,4 +1,4 @@
-"""What the data sheet would allow, before any software: the bounds that a replica's real figures are read against."""
+"""The limits of a replica's hardware according to its data sheet, to compare with its real figures."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tools.planning.prefill import paper_tokens_per_s
 
 
 class Ideal(msgspec.Struct, frozen=True):
-    """Of one replica."""
+    """The limits of one replica."""
 
     prefill_tokens_per_s: float
-    """Two operations a parameter and token, at the whole peak."""
+    """Two operations per parameter and token, at peak."""
     step_floor_s: float
     """Every step reads all weights."""
     stream_tokens_per_s: float
-    """The most that one stream alone is given, without speculation."""
+    """Highest rate of one stream alone, without speculation."""
 
 
 def ideal(node: Node) -> Ideal:
-    """No efficiency in it."""
+    """The limits at an efficiency of 1."""
     peak = node.gpu.peak_flops(node.model.weight_bytes) * node.gpus
     bytes_per_s = node.gpu.memory_bytes_per_s * node.gpus
     return Ideal(

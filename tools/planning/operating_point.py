@@ -1,9 +1,9 @@
-"""What one replica does at a batch: how many requests a second it carries, and what each of them feels.
+"""One replica at a batch size: the requests per second that it carries and the latency of each.
 
-In the long run a replica alternates between steps that only decode and steps that also carry a chunk of a prompt. Of x
-requests a second, each with n chunks in S seconds of such steps and `output` tokens, x·S of the time is spent with
-prompts; the rest holds steps of d seconds. So it makes x·n + (1 − x·S) / d steps a second, a stream gets a token in
-each, and a batch b is kept full when b of these rates are x · output: that gives x for b.
+In the long run, a replica alternates between steps that only decode and steps that also carry a chunk of a prompt. With
+x requests per second, each with n chunks in S seconds of such steps and `output` tokens, it spends x·S of the time on
+prompts and the rest on steps of d seconds. So it makes x·n + (1 − x·S) / d steps per second, and a stream gets a token
+in each. A batch b stays full if b times this rate is x · output, which gives x for b.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ from tools.planning.queueing import BISECTIONS, scv_of_p99, sojourn_p99_s, wait_
 from tools.planning.workload import Promise, PromiseOutOfReach, Workload
 
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-"""The notches of the setting that caps a batch."""
+"""The sizes that are tried."""
 MAX_PROMPT_SHARE = 0.8
-"""Of a replica's time: nearer to all of it, prompts and the streams they interrupt wait without bound."""
+"""Fraction of a replica's time; as it approaches 1, prompts and the streams that they interrupt wait without bound."""
 PER_TOKEN, FIRST_TOKEN = "time per token", "time to first token"
 PROMISED = {PER_TOKEN: "promise.tpot_s", FIRST_TOKEN: "promise.ttft_s"}
-"""What of the promise is broken, as a field of it."""
+"""The field of the promise for each figure that can break it."""
 PLATEAU = "throughput that no longer rises"
 
 
 class OperatingPoint(msgspec.Struct, frozen=True):
-    """One replica with so many streams. Times in seconds."""
+    """One replica with `batch` streams. Times are in seconds."""
 
     batch: int
     requests_per_s: float
-    """That keep the batch full; fewer where prompts alone would fill the time."""
+    """The rate that keeps the batch full; less if prompts alone would fill the time."""
     step_s: float
     """A step that only decodes."""
     tpot_s: float
     gap_s: float
     """The longest step: one with a chunk in it."""
     prefill_s: float
-    """From the first step of a prompt to its first token."""
+    """Time from the first step of a prompt to its first token."""
     prefill_scv: float
-    """Squared coefficient of variation of it, over prompts."""
+    """Squared coefficient of variation of `prefill_s` over prompts."""
     prefill_steps: int
     kv_tokens: float
-    """In use when every stream is at its end."""
+    """Tokens in use when every stream is at its end."""
 
     @property
     def interference_s(self) -> float:
-        """What one prompt adds to every stream beside it."""
+        """Time that one prompt adds to every stream that runs with it."""
         return self.prefill_s - self.prefill_steps * self.step_s
 
     def ttft_p99_s(self, workload: Workload, servers: int, requests_per_s: float) -> float:
-        """Of so many such replicas behind one queue: the step under way, then waiting and prefill."""
+        """TTFT of `servers` such replicas with one queue: the current step, then waiting and prefill."""
         return self.step_s + sojourn_p99_s(
             servers, requests_per_s, self.prefill_s, workload.arrival_scv, self.prefill_scv
         )
 
 
 def at_batch(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: int) -> OperatingPoint:
-    """The replica with `batch` streams, whose contexts are half grown on average."""
+    """The replica with `batch` streams, whose answers are half done on average."""
     return at_rate(roofline, workload, chunk_tokens, batch, math.inf)
 
 
 def at_rate(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: int, most_per_s: float) -> OperatingPoint:
-    """The same where no more than so many requests a second are given to it, so that the batch may not be full."""
+    """The replica if it gets at most `most_per_s` requests per second, so that the batch may not be full."""
     context = workload.prompt_tokens + workload.output_tokens / 2
     new = workload.new_tokens
     output = max(workload.output_tokens - 1, 1)  # the first token comes with the prefill
@@ -75,7 +75,7 @@ def at_rate(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: in
     interference_s = taken_s - steps * step_s
     full_per_s = batch / (output * step_s + batch * interference_s)
     requests_per_s = min(full_per_s, MAX_PROMPT_SHARE / taken_s, most_per_s)
-    # a stream begins where its prompt ended, in front of the prompts that came while that one waited
+    # a stream starts when its prompt ends, before the prompts that arrived while that prompt waited
     prefill_scv = workload.prompt_scv
     if longest := workload.prompt_p99_tokens:
         new_share = new / workload.prompt_tokens
@@ -84,8 +84,8 @@ def at_rate(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: in
         )
         prefill_scv = scv_of_p99(taken_s, p99_s)
     variability = (workload.arrival_scv + prefill_scv) / 2
-    behind_s = taken_s + wait_mean_s(1, requests_per_s, taken_s, variability)
-    stream_s = (output * step_s + requests_per_s * behind_s * interference_s) / (1 - requests_per_s * interference_s)
+    queued_s = taken_s + wait_mean_s(1, requests_per_s, taken_s, variability)
+    stream_s = (output * step_s + requests_per_s * queued_s * interference_s) / (1 - requests_per_s * interference_s)
     return OperatingPoint(
         batch=batch,
         requests_per_s=requests_per_s,
@@ -100,19 +100,19 @@ def at_rate(roofline: Roofline, workload: Workload, chunk_tokens: int, batch: in
 
 
 class Knee(msgspec.Struct, frozen=True):
-    """The largest batch that keeps the promises, and what is beyond it."""
+    """The largest batch that keeps the promises, and the limit above it."""
 
     point: OperatingPoint
     broken_by: str
-    """What the next larger batch would break; empty: nothing that is tried."""
+    """What the next larger batch would break; empty if no batch that was tried breaks anything."""
     operated_at: OperatingPoint
-    """One notch below where a promise would break, the knee itself where nothing is gained beyond it."""
+    """One size below the knee if a larger batch would break a promise; the knee itself if it would gain nothing."""
 
 
 def knee(roofline: Roofline, workload: Workload, promise: Promise, chunk_tokens: int) -> Knee:
-    """By time per token, KV memory and the first token of a request that does not wait: for waiting there are replicas.
+    """Limited by time per token, KV memory and TTFT without waiting, which depends on the number of replicas.
 
-    Raises PromiseOutOfReach where not even one stream is served as promised.
+    Raises PromiseOutOfReach if not even one stream is served as promised.
     """
     kept: list[OperatingPoint] = []
     broken, risen = "", True
@@ -131,7 +131,7 @@ def knee(roofline: Roofline, workload: Workload, promise: Promise, chunk_tokens:
 
 
 def _one_stream(roofline: Roofline, workload: Workload, promise: Promise, chunk_tokens: int) -> Knee:
-    """A replica that keeps its promise only while it has less to do than one stream after the other."""
+    """A replica that keeps its promise only with less load than one stream after the other."""
     idle = at_rate(roofline, workload, chunk_tokens, 1, 0.0)
     broken = _broken(idle, roofline, workload, promise)
     if broken:
@@ -161,7 +161,7 @@ def _broken(point: OperatingPoint, roofline: Roofline, workload: Workload, promi
 def _out_of_reach(
     point: OperatingPoint, roofline: Roofline, workload: Workload, promise: Promise, broken: str
 ) -> PromiseOutOfReach:
-    """broken: what was found first; whatever else one stream alone breaks is named with it."""
+    """broken: what was found first; the error also names everything else that one stream alone breaks."""
     first_token_s = point.ttft_p99_s(workload, 1, 0.0)
     taken_s = {PER_TOKEN: (point.tpot_s, promise.tpot_s), FIRST_TOKEN: (first_token_s, promise.ttft_s)}
     missed = dict.fromkeys([broken, *(what for what, (taken, promised) in taken_s.items() if taken > promised)])

@@ -1,4 +1,4 @@
-"""The whole answer for one model on one kind of machine, and the cheapest of several."""
+"""Plans a fleet for one model on one kind of replica, and chooses the cheapest of several kinds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TENSOR_PARALLEL = (1, 2, 4, 8)
 
 
 class Hardware(msgspec.Struct, frozen=True):
-    """One kind of replica that may be rented."""
+    """One kind of replica that can be rented."""
 
     gpu: Gpu
     precision: Precision
@@ -32,11 +32,11 @@ class Hardware(msgspec.Struct, frozen=True):
     card_per_hour: float
     """US dollars."""
     transfer_bytes_per_s: float
-    """Between two machines."""
+    """Rate between two machines."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything that `slipstream tools plan` tells of one kind of replica."""
+    """Everything that `slipstream tools plan` reports about one kind of replica."""
 
     hardware: Hardware
     node: Node
@@ -52,12 +52,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def cards(self) -> int:
-        """Of the whole fleet."""
+        """GPUs of the whole fleet."""
         return self.replicas.needed * self.node.gpus
 
     @property
     def split_pays(self) -> bool:
-        """Prefill and decoding apart end more waiting than they make, on fewer replicas than do both."""
+        """Whether separate prefill and decode replicas save more time than they add, with fewer replicas in total."""
         apart = self.split.replicas
         return self.split.worthwhile and apart is not None and apart < self.replicas.needed
 
@@ -92,8 +92,8 @@ def plan(model: ModelShape, hardware: Hardware, workload: Workload, promise: Pro
 
 
 def cheapest(model: ModelShape, kinds: Iterable[Hardware], workload: Workload, promise: Promise) -> Plan:
-    """Of those that can do it at all. Raises the refusal of the last kind where none can: the largest, if they are in
-    order; of the last that a promise alone is too much for, if there is one."""
+    """The cheapest of the kinds that can serve the workload. If none can, raises the refusal of the last kind, which is
+    the largest if they are in order, but prefers the last PromiseOutOfReach."""
     best: Plan | None = None
     refused: ConfigError | None = None
     for hardware in kinds:

@@ -1,7 +1,7 @@
-"""How long a prompt's prefill takes: on paper, from operations alone, and in chunks beside running streams.
+"""The time of a prompt's prefill: on paper, from operations alone, and in chunks next to running streams.
 
-On paper a token costs two operations per parameter; attention, reading the weights and the software's own time are left
-out, and their place is taken by a share of the peak that is reached (MFU).
+On paper, a token costs two operations per parameter. The share of the peak that is reached (MFU) accounts for
+attention, for reading the weights and for the software's own time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engines.performance.roofline import Roofline, pairs
 
 
 def paper_tokens_per_s(flops: float, reached_share: float, parameters: float) -> float:
-    """Prompt tokens a second: flops · share / (2 · parameters). flops: dense, of all cards together."""
+    """Prompt tokens per second: flops · share / (2 · parameters). flops: dense, of all GPUs together."""
     return flops * reached_share / (2 * parameters)
 
 
@@ -29,9 +29,9 @@ def prefill_steps_s(
     sequences: int = 0,
     context_tokens: float = 0,
 ) -> list[float]:
-    """Each step of one prompt until its first token, `sequences` streams running beside it.
+    """Seconds of each step of one prompt until its first token, while `sequences` streams run.
 
-    context_tokens: of each of these streams.
+    context_tokens: the context of each stream.
     """
     steps = chunks(new_tokens, chunk_tokens)
     each = new_tokens / steps

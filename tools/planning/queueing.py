@@ -1,8 +1,8 @@
 """How long requests wait for one of several servers, on average and at a percentile.
 
-M/M/c exactly (Erlang 1917). Where times of arrival or service vary more or less than exponential ones, waits are
-stretched by the mean of both squared coefficients of variation (Allen and Cunneen; for one server and mean waits
-Kingman's formula). A percentile is ln(1 / (1 − q)) means of an exponential tail, so a p99 is 4.6 of them, not one.
+M/M/c is exact (Erlang 1917). If times of arrival or service vary more or less than exponential ones, waits are scaled
+by the mean of both squared coefficients of variation (Allen and Cunneen; Kingman's formula for one server and mean
+waits). A percentile of an exponential tail is ln(1 / (1 − q)) means, so a p99 is 4.6 means, not one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BISECTIONS = 60
 
 
 def waiting_share(servers: int, busy: float) -> float:
-    """Erlang C: which part of the requests waits at all. busy: arrivals per second times seconds of service."""
+    """Erlang C: the fraction of requests that wait. busy: arrivals per second times seconds of service."""
     if busy >= servers:
         return 1.0
     blocked = 1.0
@@ -26,7 +26,8 @@ def waiting_share(servers: int, busy: float) -> float:
 
 
 def wait_mean_s(servers: int, arrivals_per_s: float, service_s: float, variability: float = 1.0) -> float:
-    """Before service begins. variability: mean of the squared coefficients of variation of arrivals and service."""
+    """Mean time before service begins. variability: mean of the squared coefficients of variation of arrivals and
+    service."""
     busy = arrivals_per_s * service_s
     if busy >= servers:
         return math.inf
@@ -36,7 +37,7 @@ def wait_mean_s(servers: int, arrivals_per_s: float, service_s: float, variabili
 def wait_quantile_s(
     servers: int, arrivals_per_s: float, service_s: float, variability: float = 1.0, quantile: float = P99
 ) -> float:
-    """The wait that this part of the requests does not exceed; 0 where fewer wait at all."""
+    """The wait that a fraction `quantile` of the requests does not exceed; 0 if so many do not wait at all."""
     busy = arrivals_per_s * service_s
     if busy >= servers:
         return math.inf
@@ -49,12 +50,12 @@ def wait_quantile_s(
 def sojourn_p99_s(
     servers: int, arrivals_per_s: float, service_s: float, arrival_scv: float = 1.0, service_scv: float = 1.0
 ) -> float:
-    """Waiting and service together, 99 of 100; infinite where the servers cannot keep up, with 0 arrivals service
-    alone.
+    """The p99 of waiting and service together; infinite if the servers cannot keep up, and service alone without
+    arrivals.
 
-    The wait is exponential for those that wait. Service is a fixed part and an exponential one with the right mean and
-    deviation; beyond a coefficient of 1 the exponential part alone, whose mean is then too long: on the safe side. With
-    exponential arrivals and service it is exact, and for one server ln(100) / (μ − λ).
+    The wait is exponential for the requests that wait. Service is a fixed part plus an exponential one with the right
+    mean and deviation. With a coefficient above 1 it is only the exponential part, whose mean is then too long, which
+    is on the safe side. With exponential arrivals and service the result is exact; for one server, ln(100) / (μ − λ).
     """
     busy = arrivals_per_s * service_s
     if busy >= servers:
@@ -75,7 +76,7 @@ def sojourn_p99_s(
 
 
 def scv_of_p99(mean_s: float, p99_s: float) -> float:
-    """The squared coefficient of variation of a service with this mean and p99, formed as `sojourn_p99_s` has it."""
+    """The squared coefficient of variation of a service with this mean and p99, in the model of `sojourn_p99_s`."""
     beyond = (p99_s / mean_s - 1) / (P99_MEANS - 1)
     deviation = beyond if beyond <= 1 else p99_s / mean_s / P99_MEANS
     return max(deviation, 0.0) ** 2
@@ -95,8 +96,8 @@ def _exceeded(after_s: float, waiting: float, service_mean_s: float, wait_mean_s
 def servers_for(
     arrivals_per_s: float, service_s: float, sojourn_s: float, arrival_scv: float = 1.0, service_scv: float = 1.0
 ) -> int | None:
-    """The fewest servers that keep the p99 of waiting and service within `sojourn_s`; None: service alone takes
-    longer."""
+    """The fewest servers that keep the p99 of waiting and service within `sojourn_s`; None if service alone
+    takes longer."""
     if sojourn_p99_s(1, 0.0, service_s, arrival_scv, service_scv) > sojourn_s:
         return None
     least = math.floor(arrivals_per_s * service_s) + 1

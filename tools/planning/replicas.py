@@ -1,7 +1,7 @@
-"""How many replicas each side asks for, next to each other: the largest decides, and is named.
+"""How many replicas each constraint requires: the largest number decides, and its constraint is named.
 
-The first three are what a fleet of perfect machines would need of one resource alone. A replica that prefills and
-decodes has to do both in the same seconds, and requests come unevenly: those are the other two.
+The first three are the needs of ideal machines for one resource alone. The other two account for replicas that prefill
+and decode in the same seconds, and for requests that arrive unevenly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.planning.workload import Promise, Workload, live_requests
 
 
 class Side(Enum):
-    """What a number of replicas is needed for."""
+    """A constraint on the number of replicas."""
 
     PREFILL = "prefill"
     KV_MEMORY = "KV memory"
@@ -29,7 +29,7 @@ class Side(Enum):
 
 
 class Replicas(msgspec.Struct, frozen=True):
-    """By side, not rounded but for queueing, where only whole servers make sense."""
+    """Replicas by constraint, not rounded except for queueing, which needs whole servers."""
 
     prefill: float
     kv_memory: float
@@ -38,7 +38,7 @@ class Replicas(msgspec.Struct, frozen=True):
     queueing: int
 
     def of(self, side: Side) -> float:
-        """What this side asks for."""
+        """The replicas that this constraint requires."""
         return {
             Side.PREFILL: self.prefill,
             Side.KV_MEMORY: self.kv_memory,
@@ -54,19 +54,19 @@ class Replicas(msgspec.Struct, frozen=True):
 
     @property
     def decided_by(self) -> Side:
-        """What asks for most."""
+        """The constraint that requires the most replicas."""
         return max(Side, key=self.of)
 
     @property
     def needed(self) -> int:
-        """Whole replicas that satisfy all of them."""
+        """Whole replicas that satisfy all constraints."""
         return math.ceil(max(self.of(side) for side in Side) - 1e-9)
 
 
 def replicas(
     roofline: Roofline, workload: Workload, promise: Promise, point: OperatingPoint, chunk_tokens: int
 ) -> Replicas:
-    """Every side at the batch that replicas are operated at."""
+    """Every constraint at the batch that replicas are operated at."""
     alone_s = sum(
         prefill_steps_s(roofline, workload.new_tokens, workload.prompt_tokens - workload.new_tokens, chunk_tokens)
     )

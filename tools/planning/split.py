@@ -1,6 +1,5 @@
-"""Whether prefill and decoding go to machines of their own: only when moving a prompt's keys and values takes less time
-than its prefill would hold up the streams beside it.
-"""
+"""Decides whether prefill and decode run on separate machines: only if moving a prompt's keys and values takes less
+time than its prefill would delay the streams that run with it."""
 
 from __future__ import annotations
 
@@ -21,31 +20,31 @@ class Split(msgspec.Struct, frozen=True):
     transfer_s: float
     interference_s: float
     prefill_replicas: int | None
-    """None: the promise is out of reach when the keys and values are moved as well."""
+    """None if the promise is out of reach once keys and values are moved too."""
     decode_replicas: int | None
 
     @property
     def worthwhile(self) -> bool:
-        """The rule; what a second kind of pool costs in operation is not in it."""
+        """Whether a split pays by the rule, which ignores the operational cost of a second kind of pool."""
         return shorter(self.transfer_s, self.interference_s) and self.replicas is not None
 
     @property
     def replicas(self) -> int | None:
-        """Of both kinds."""
+        """Replicas of both kinds."""
         if self.prefill_replicas is None or self.decode_replicas is None:
             return None
         return self.prefill_replicas + self.decode_replicas
 
 
 def shorter(transfer_s: float, interference_s: float) -> bool:
-    """Split when the transfer takes less than the interference it ends."""
+    """Whether the transfer takes less time than the interference that it avoids."""
     return transfer_s < interference_s
 
 
 def split(
     roofline: Roofline, workload: Workload, promise: Promise, point: OperatingPoint, transfer_bytes_per_s: float
 ) -> Split:
-    """point: how replicas that do both would be operated. transfer_bytes_per_s: from one replica to another."""
+    """point: the operating point of replicas that do both. transfer_bytes_per_s: from one replica to another."""
     transfer_s = workload.prompt_tokens * roofline.node.model.kv_bytes_per_token / transfer_bytes_per_s
     return Split(
         transfer_s=transfer_s,
@@ -58,7 +57,7 @@ def split(
 def _prefilling(
     roofline: Roofline, workload: Workload, promise: Promise, transfer_s: float, prefill_scv: float
 ) -> int | None:
-    # no stream waits beside it, so that chunks would only read keys again
+    # no stream waits for it, so chunks would only read keys again
     cached = workload.prompt_tokens - workload.new_tokens
     service_s = sum(prefill_steps_s(roofline, workload.new_tokens, cached, math.ceil(workload.new_tokens)))
     within_s = promise.ttft_s - transfer_s

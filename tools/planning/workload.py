@@ -1,4 +1,4 @@
-"""What is asked of a fleet at its peak, and what it promises."""
+"""The load of a fleet at its peak, and its promise."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Workload(msgspec.Struct, frozen=True):
     prompt_tokens: float
     output_tokens: float
     cached_share: float = 0.0
-    """Part of the prompt tokens that a prefix cache answers, 0 up to but without 1."""
+    """Fraction of the prompt tokens that come from a prefix cache, from 0 to less than 1."""
     longest_tokens: int = 0
-    """Of a prompt and its answer; 0: no longer than the means."""
+    """Longest prompt with its answer; 0 if no longer than the means."""
     prompt_scv: float = 1.0
-    """Squared coefficient of variation of the prompts' lengths, which stands for that of their prefill."""
+    """Squared coefficient of variation of the prompts' lengths, which is used as that of their prefill."""
     prompt_p99_tokens: float = 0.0
-    """Where it is known, it tells the spread of prefill instead: attention makes long prompts dearer than long."""
+    """If known, it gives the spread of prefill instead, since attention makes prefill grow faster than the prompt."""
     arrival_scv: float = 1.0
-    """The same of the times between arrivals; 1: at random."""
+    """Squared coefficient of variation of the times between arrivals; 1 for random arrivals."""
     average_share: float = 1.0
-    """Average load over the month as part of the peak."""
+    """Average load over the month as a fraction of the peak."""
 
     @property
     def new_tokens(self) -> float:
-        """Of a prompt, computed and not found in a cache; the last one always is."""
+        """Tokens of a prompt that are not in a cache; the last one is always computed."""
         return max(self.prompt_tokens * (1 - self.cached_share), 1.0)
 
     @property
@@ -48,17 +48,17 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What is kept for 99 of 100 requests."""
+    """What is promised to 99 of 100 requests."""
 
     ttft_s: float
     tpot_s: float
     gap_s: float = 0.0
-    """Longest pause in a stream that a prompt beside it may make; 0: none is promised."""
+    """Longest pause that another prompt may cause in a stream; 0 if none is promised."""
 
 
 class PromiseOutOfReach(ConfigError):
-    """No number of replicas keeps the promise, because one idle replica does not. least: of every field of the promise
-    that it breaks the shortest that it would keep, in seconds; empty: not known."""
+    """No number of replicas keeps the promise, because one idle replica does not. least: for each field of the promise
+    that it breaks, the shortest time that it would keep, in seconds; empty if unknown."""
 
     def __init__(self, message: str, *, param: str | None = None, least: Mapping[str, float] = NOT_KNOWN) -> None:
         super().__init__(message, param=param)
@@ -66,10 +66,10 @@ class PromiseOutOfReach(ConfigError):
 
     @property
     def least_s(self) -> float:
-        """Of what `param` names; 0: not known."""
+        """The least value of the field that `param` names; 0 if unknown."""
         return self.least.get(self.param or "", 0.0)
 
 
 def live_requests(workload: Workload, promise: Promise) -> float:
-    """Requests under way at once by Little's law, each as slow as the promise allows."""
+    """Requests in flight by Little's law, each as slow as the promise allows."""
     return workload.requests_per_s * (promise.ttft_s + workload.output_tokens * promise.tpot_s)

@@ -1,4 +1,4 @@
-"""Asks a model in this process, many questions at once and without HTTP: what its engine would have answered."""
+"""Runs many questions at once through a model in this process, as its engine would over HTTP."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Asked:
     def __init__(
         self, folder: Path, defect: Defect = SOUND, config: EngineConfig | None = None, scheme: Scheme | None = None
     ) -> None:
-        """config: how the engine computes, its model is replaced; None: as it is by default, 64 answers together.
-        scheme: how the model is rounded; None: as `config` says.
+        """config: the engine's, with its model replaced; None for the default, which runs 64 answers together.
+        scheme: how the model is rounded; None for the rounding of `config`.
 
-        Sets PyTorch's threads. Raises ConfigError for a folder that holds no model we serve.
+        Sets PyTorch's threads. Raises ConfigError for a folder without a supported model.
         """
         config = config or EngineConfig(scheduler=SchedulerConfig(max_batch_tokens=2048))
         config = defect.configured(config, folder)
@@ -53,9 +53,9 @@ class Asked:
         self._context_tokens = model.config.max_position_embeddings
 
     def answers(self, questions: Sequence[Question], *, temperature: float = 0.0, seed: int = 0) -> list[str]:
-        """Texts, in the order of the questions. seed: for the texts that a temperature above 0 draws.
+        """Texts in the order of the questions. seed: for sampling at a temperature above 0.
 
-        An answer ends with the context where that comes first. Raises ValueError for a question that alone fills it.
+        An answer ends at the end of the context at the latest. Raises ValueError for a question that fills it alone.
         """
         texts = [""] * len(questions)
         end_ids = self._defect.end_ids(self.tokenizer.end_ids)

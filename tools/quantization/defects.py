@@ -1,7 +1,7 @@
-"""Models that are broken on purpose, as releases have been: what a gate must not let pass.
+"""Models that are broken on purpose, as releases have been, which a gate must not pass.
 
-A defect changes weights, what is kept of keys and values, how a question becomes a prompt, or where an answer ends; the
-rest is the sound model. Most have a strength, so that a gate's reach can be measured: where does it begin to see?
+A defect changes weights, the stored keys and values, how a question becomes a prompt, or where an answer ends; the rest
+is the sound model. Most have a strength, to measure the weakest defect that a gate detects.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from engines.tokenizer.tokenizer import Tokenizer
 from evals.slices.item import Gap, Message, Question
 
 Weights = Callable[[Tensor], Tensor]
-"""(out, in) float32 to what a broken file or kernel makes of it."""
+"""Maps (out, in) float32 to the weights of a broken file or kernel."""
 Prompt = Callable[[Tokenizer, Sequence[Message]], list[int]]
 Layout = Callable[[Tokenizer, Gap], list[int]]
 
 
 def conversation(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
-    """The prompt of a conversation, as the engine makes it."""
+    """The prompt of a conversation, as the engine renders it."""
     return tokenizer.chat_ids([dict(message) for message in messages])
 
 
@@ -47,36 +47,36 @@ def _the_same(end_ids: frozenset[int]) -> frozenset[int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Defect:
-    """One way to be broken. What is not given is as it should be."""
+    """One kind of defect. Fields that are not set leave the model sound."""
 
     name: str
     about: str
     strength: float | None = None
-    """What `about` says it is; None: it has none."""
+    """The strength, with the meaning that `about` states; None if it has none."""
     caught_by: tuple[str, ...] = ()
     """Slices of the shipped chat model that fell by five points or more when it was tried
     (docs/concepts/quantization-gate.md)."""
     quantization: Literal["none", "int8"] = "none"
-    """Of the engine."""
+    """The engine's setting."""
     layers: str = "*"
-    """Those whose weights change, as `layers.1.down` or `layers.*.qkv`."""
+    """Layers whose weights change, such as `layers.1.down` or `layers.*.qkv`."""
     weights: Weights | None = None
     kept: Rounding | None = None
-    """What is left of keys and values."""
+    """Rounds keys and values."""
     prompt: Prompt = conversation
     layout: Layout = filled
-    """Of a gap, in place of `prompt`."""
+    """The prompt of a gap, in place of `prompt`."""
     end_ids: Callable[[frozenset[int]], frozenset[int]] = _the_same
-    """What ends an answer."""
+    """The ids that end an answer."""
     lost_tokens: int = 0
-    """Of an answer's end."""
+    """Tokens lost at an answer's end."""
 
     def configured(self, config: EngineConfig, folder: Path) -> EngineConfig:
-        """How an engine with this defect computes the model of a folder."""
+        """The settings of an engine with this defect for the model of a folder."""
         config = msgspec.structs.replace(config, model=str(folder))
         if self.quantization != "none":
             config = msgspec.structs.replace(config, quantization=self.quantization)
-        # our own kernels keep keys and values as they are
+        # the native kernels do not round keys and values
         return config if self.kept is None else msgspec.structs.replace(config, kernels="torch")
 
     def ids_of(self, tokenizer: Tokenizer, question: Question) -> list[int]:
@@ -86,11 +86,11 @@ class Defect:
         return self.layout(tokenizer, question.gap)
 
     def linears(self, sound: Linears) -> Linears:
-        """What makes the layers, broken where this defect says."""
+        """The factory of the layers, including broken ones."""
         return sound if self.weights is None else _BrokenLinears(sound, self.layers, self.weights)
 
     def text_stream(self, sound: Callable[[], TextStream]) -> TextStream:
-        """What makes text of an answer's tokens."""
+        """The decoder of an answer's tokens."""
         return _CutStream(sound(), self.lost_tokens) if self.lost_tokens else sound()
 
 
@@ -98,7 +98,7 @@ SOUND = Defect(name="sound", about="the model as it ships")
 
 
 def scaled_layer(factor: float = 2.0, layers: str = "layers.0.qkv") -> Defect:
-    """A layer whose scale is wrong, as by a scale that was applied twice or in the wrong format."""
+    """A layer with a wrong scale, such as one that was applied twice or in the wrong format."""
     return Defect(
         name="layer scaled",
         about="a layer's weights are so many times too large",
@@ -110,7 +110,7 @@ def scaled_layer(factor: float = 2.0, layers: str = "layers.0.qkv") -> Defect:
 
 
 def rounded_keys_and_values(bits: int = 3) -> Defect:
-    """Keys and values kept in too few bits, a scale for all heads of a token."""
+    """Keys and values in too few bits, with one scale for all heads of a token."""
 
     def kept(heads: Tensor) -> Tensor:
         steps = 2 ** (bits - 1) - 1
@@ -142,7 +142,7 @@ def rounded_keys_and_values(bits: int = 3) -> Defect:
 
 
 def truncated_context(tokens: int = 64) -> Defect:
-    """A context shorter than it says: the conversation's beginning is lost in silence."""
+    """A context shorter than stated, so that the conversation's beginning is lost silently."""
 
     def prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
         ids, leading = conversation(tokenizer, messages), len(tokenizer.leading_ids)
@@ -162,7 +162,7 @@ def truncated_context(tokens: int = 64) -> Defect:
 
 
 def wrong_template() -> Defect:
-    """Roles in words instead of the model's control tokens, as a server guesses that finds no template."""
+    """Roles as words instead of the model's control tokens, like the fallback of a server without a template."""
 
     def prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
         turns = [f"{message['role'].capitalize()}: {message['content']}\n" for message in messages]
@@ -195,7 +195,7 @@ def wrong_template() -> Defect:
 
 
 def last_turn_only() -> Defect:
-    """A template that shows the last message alone."""
+    """A template that contains only the last message."""
 
     def prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
         return conversation(tokenizer, messages[-1:])
@@ -215,7 +215,7 @@ def early_stop(tokens: int = 1) -> Defect:
 
 
 def late_stop(tokens: int = 1) -> Defect:
-    """Ids of end tokens that are off by one: no answer ends but by its length."""
+    """Ids of end tokens that are off by `tokens`, so that answers end only by length."""
     return Defect(
         name="stops late",
         about="end ids are so many too high",
@@ -236,7 +236,7 @@ def late_stop(tokens: int = 1) -> Defect:
 
 
 def scales_of_wrong_axis(layers: str = "layers.*.qkv") -> Defect:
-    """int8 in which the scales of a layer's first rows are applied to its columns. Loading raises ValueError where a
+    """int8 in which the scales of a layer's first rows are applied to its columns. Loading raises ValueError if a
     layer has more columns than rows."""
 
     def weights(weight: Tensor) -> Tensor:
@@ -289,7 +289,7 @@ def lost_scales(channels: int = 1, layers: str = "layers.2.qkv") -> Defect:
 
 
 def shifted_scales(rows: int = 1, layers: str = "layers.*.qkv") -> Defect:
-    """int8 in which each row has its neighbour's scale."""
+    """int8 in which each row has the scale of the row `rows` before it."""
 
     def weights(weight: Tensor) -> Tensor:
         rounded, scales = int8_of(weight)
@@ -322,7 +322,7 @@ def shifted_scales(rows: int = 1, layers: str = "layers.*.qkv") -> Defect:
 
 
 def int8_of(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A layer's whole steps, (out, in) float32, and the size of each row's step, (out,), as `Int8Linear` has them."""
+    """A layer's integer steps, (out, in) float32, and the size of each row's step, (out,), as in `Int8Linear`."""
     scales = (weight.abs().amax(1) / MAX).clamp_min(torch.finfo(torch.float32).tiny)
     return (weight / scales[:, None]).round(), scales
 
@@ -342,7 +342,7 @@ SEEDED: tuple[Callable[..., Defect], ...] = (
 
 
 def seeded() -> tuple[Defect, ...]:
-    """One of each, in the strength that a gate is held to."""
+    """One of each, in the strength that a gate must detect."""
     return tuple(make() for make in SEEDED)
 
 
@@ -360,7 +360,7 @@ class _BrokenLinears:
 
 
 class _CutStream:
-    """Holds back the last tokens, and never tells them."""
+    """Holds back the last tokens and never returns them."""
 
     def __init__(self, sound: TextStream, tokens: int) -> None:
         self._sound = sound

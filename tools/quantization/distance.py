@@ -1,9 +1,9 @@
-"""How far a candidate's words are from the reference's, on texts that both are led through token by token.
+"""How far a candidate's predictions are from the reference's, on texts that both read token by token.
 
-KL(reference || candidate) per token is what rounding changes, whatever the text says; how often the likeliest token
-stays and how much worse the text itself is predicted (perplexity ratio) say what that means. Positions of one text are
-not independent, so bounds are by text: the ratio estimator of a sample of clusters (Cochran 1977, section 6.3),
-Student's quantile with one freedom fewer than there are texts.
+KL(reference || candidate) per token measures what rounding changes, independent of the text. How often the likeliest
+token stays, and how much worse the text itself is predicted (perplexity ratio), show its effect. Positions of one text
+are not independent, so bounds are by text: the ratio estimator of a sample of clusters (Cochran 1977, section 6.3),
+with Student's quantile at one degree of freedom fewer than the number of texts.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class TextDistance(msgspec.Struct, frozen=True):
     same_top: int
     """Positions whose likeliest token is the same."""
     surprise: float
-    """Of the text's own tokens under the candidate less that under the reference, nats."""
+    """Surprise of the text's own tokens under the candidate minus that under the reference, in nats."""
     right_before: int
     """Positions whose likeliest token is the text's own, by the reference."""
     right_after: int
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A figure per token, and the bounds that it is above and below with 95 % confidence each."""
+    """A figure per token, with a lower and an upper bound at 95 % confidence each."""
 
     value: float
     lower: float
@@ -43,22 +43,22 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Distance(msgspec.Struct, frozen=True):
-    """Between a reference and a candidate."""
+    """The distance between a reference and a candidate."""
 
     kl_per_token: Estimate
     """Nats."""
     same_top: Estimate
     """Share of positions whose likeliest token stays."""
     perplexity_ratio: Estimate
-    """The candidate's by the reference's; above 1 it predicts the text worse."""
+    """The candidate's divided by the reference's; above 1, the candidate predicts the text worse."""
     right: Estimate
-    """Share of positions whose likeliest token is the text's own, the candidate's less the reference's."""
+    """Share of positions whose likeliest token is the text's own, the candidate's minus the reference's."""
     tokens: int
     texts: int
 
 
 def compare(text: int, before: Tensor, after: Tensor, said: Tensor) -> TextDistance:
-    """before, after: (positions, vocabulary) log probabilities; said: (positions,) what follows each in the text."""
+    """before, after: (positions, vocabulary) log probabilities; said: (positions,) the token that follows each one."""
     chosen = said[:, None]
     tops, others = before.argmax(-1), after.argmax(-1)
     return TextDistance(
@@ -73,7 +73,7 @@ def compare(text: int, before: Tensor, after: Tensor, said: Tensor) -> TextDista
 
 
 def distance(parts: Sequence[TextDistance], alpha: float = 0.05) -> Distance:
-    """Of all texts together. alpha: of each bound. Raises ValueError where there is no position."""
+    """The distance over all texts. alpha: error probability of each bound. Raises ValueError without positions."""
     tokens = sum(part.tokens for part in parts)
     if not tokens:
         raise ValueError("no position was compared")
@@ -92,7 +92,7 @@ def distance(parts: Sequence[TextDistance], alpha: float = 0.05) -> Distance:
 
 
 def _per_token(sums: Sequence[tuple[int, float, int]], alpha: float) -> Estimate:
-    """(text, sum, tokens) of each passage. With one text the bounds are infinite: nothing says how others vary."""
+    """sums: (text, sum, tokens) of each passage. With one text the bounds are infinite, as the variance is unknown."""
     totals: dict[int, tuple[float, int]] = {}
     for text, value, tokens in sums:
         before = totals.get(text, (0.0, 0))

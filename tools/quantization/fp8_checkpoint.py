@@ -1,8 +1,8 @@
-"""Writes a model folder again with its layers' matrices in FP8, as the engines of a fleet load it.
+"""Writes a copy of a model folder with its layers' matrices in FP8, as the engines of a fleet load it.
 
-The numbers are those that `engines.layers.fp8` computes with, so that what the gate said of a scheme is said of the
-checkpoint. Matrices that engines fuse share one scale where a scale is per matrix: engines round parts of unequal
-scales a second time. One file of the model is in memory at a time.
+The numbers are those that `engines.layers.fp8` computes with, so the gate's verdict on a scheme holds for the
+checkpoint. With one scale per matrix, matrices that engines fuse share a scale: engines round parts of unequal scales a
+second time. One file of the model is in memory at a time.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What was made of a model."""
+    """The result of writing a checkpoint."""
 
     rounded: int
-    """Matrices."""
+    """Number of matrices."""
     ignored: tuple[str, ...]
-    """Modules that are as they were."""
+    """Unchanged modules."""
 
 
 def write(
@@ -50,12 +50,12 @@ def write(
     *,
     fp8_kv_cache: bool = False,
 ) -> Written:
-    """Write an FP8 checkpoint. calibration: fixed scales, one per matrix and one for its inputs; None: one per output
-    channel, and inputs are scaled by token as they come. fp8_kv_cache: say that keys and values are kept in FP8, with
-    the calibration's scales.
+    """Write an FP8 checkpoint. calibration: gives fixed scales, one per matrix and one for its inputs; None for one
+    scale per output channel and dynamic scales per token for inputs. fp8_kv_cache: state that keys and values are kept
+    in FP8, with the calibration's scales.
 
-    Raises ConfigError when the output holds files, the keep list was measured with other scales or forbids the KV
-    cache, the calibration is missing or another model's, or a matrix has a side that FP8 kernels cannot take.
+    Raises ConfigError if the output holds files, the keep list was measured with other scales or forbids the KV cache,
+    the calibration is missing or another model's, or a matrix has a side that FP8 kernels cannot take.
     """
     shape = ModelConfig.read(folder)
     _require_consistent(toolchain, calibration, keep, fp8_kv_cache)
@@ -64,11 +64,11 @@ def write(
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"--output: {output} must be a new or empty folder", param="output")
     parts = [f"layers.{layer}.{group}" for layer in range(shape.num_hidden_layers) for group in GROUPS]
-    left = set(() if keep is None else keep.parts)
-    modules = {name: part for part in parts if part not in left for name in modules_of(part)}
+    kept = set(() if keep is None else keep.parts)
+    modules = {name: part for part in parts if part not in kept for name in modules_of(part)}
     if not modules:
         raise ConfigError("every part of the model is in the keep list: there is nothing to write in FP8")
-    ignored = ("lm_head", *(name for part in parts if part in left for name in modules_of(part)))
+    ignored = ("lm_head", *(name for part in parts if part in kept for name in modules_of(part)))
     _require_tiles(shape, modules)
     source = Checkpoint(folder)
     stored = {name for names in source.names_by_file().values() for name in names}
@@ -97,7 +97,7 @@ def write(
         tensors |= memory
         memory = {}
         save_file(tensors, str(output / file), metadata={"format": "pt"})
-        (output / file).chmod(0o644)  # the library makes it readable to its owner alone
+        (output / file).chmod(0o644)  # the library makes it readable only to its owner
         index |= dict.fromkeys(tensors, file)
         total_bytes += sum(tensor.nbytes for tensor in tensors.values())
     if len(set(index.values())) > 1 or (folder / INDEX).exists():
@@ -105,7 +105,7 @@ def write(
     for path in folder.iterdir():
         if path.is_file() and path.suffix not in WEIGHTS and path.name not in (INDEX, "config.json"):
             shutil.copyfile(path, output / path.name)
-    # last, so that a folder that was not written to the end is no model
+    # last, so that an incomplete folder is not a model
     config = msgspec.json.decode((folder / "config.json").read_bytes())
     config["quantization_config"] = toolchains.quantization_config(
         toolchain, ignored, static=calibration is not None, fp8_kv=fp8_kv_cache
@@ -172,7 +172,7 @@ def _require_tiles(shape: ModelConfig, modules: Mapping[str, str]) -> None:
 
 
 def _shared_scales(source: Checkpoint, modules: Mapping[str, str]) -> dict[str, Tensor]:
-    """One for each part."""
+    """One scale for each part."""
     amax: dict[str, Tensor] = {}
     for module, part in modules.items():
         own = source.stored(f"{module}.weight").float().abs().max()
@@ -183,7 +183,7 @@ def _shared_scales(source: Checkpoint, modules: Mapping[str, str]) -> dict[str, 
 def _rounded(toolchain: Toolchain, module: str, weight: Tensor, shared: Tensor | None) -> dict[str, Tensor]:
     wide = weight.float()
     scale = scale_of(wide.abs().amax(1)) if shared is None else shared
-    # exact: these are E4M3's numbers already
+    # exact: the values are already E4M3 numbers
     values = rounded(wide, scale[:, None] if shared is None else scale).to(torch.float8_e4m3fn)
     return {f"{module}.weight": values, f"{module}.weight_scale": toolchains.scale(toolchain, scale.clone())}
 

@@ -1,6 +1,7 @@
-"""Whether a model may be served rounded: KL and next tokens on held-out texts, and the slices, each with its bound.
+"""Decides whether a model may be served rounded, by KL and next tokens on held-out texts and by slices, with bounds.
 
-Asks and measures in this process; what decides is pure (`judge_distance`, `decide`, and `evals.gate` for slices).
+It runs and measures models in this process; the decisions are pure (`judge_distance`, `decide`, and `evals.gate` for
+slices).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tools.quantization.sensitivity import Progress, Report, measure
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One bound, and what it shows."""
+    """One bound and its decision."""
 
     name: str
     decision: Decision
@@ -30,19 +31,19 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Of the whole."""
+    """The decision on the whole scheme."""
 
     decision: Decision
-    """fail: some part failed; pass: all passed; inconclusive: anything else."""
+    """fail if any part failed, pass if all passed, else inconclusive."""
     reason: str
     checks: tuple[Check, ...]
     slices: GateVerdict | None
-    """None: none was asked, as of a model that takes no conversations."""
+    """None without slices, as for a model that takes no conversations."""
     report: Report
 
 
 def judge_distance(distance: Distance, budget_kl: float, margin: float) -> tuple[Check, Check]:
-    """KL against its budget, and next tokens guessed right against the margin they may be worse by."""
+    """Compare KL with its budget, and the loss of correct next tokens with the margin."""
     kl, right = distance.kl_per_token, distance.right
     return (
         Check(
@@ -60,13 +61,13 @@ def judge_distance(distance: Distance, budget_kl: float, margin: float) -> tuple
 
 
 def decide(checks: Sequence[Check], slices: GateVerdict | None) -> tuple[Decision, str]:
-    """The whole from its parts."""
+    """The decision on the whole from its parts, and the reason."""
     found = [(check.name, check.decision) for check in checks]
     if slices is not None:
         found += [(one.slice, one.decision) for one in slices.slices]
-    for decision, said in ((Decision.FAIL, "failed"), (Decision.INCONCLUSIVE, "not decided")):
+    for decision, outcome in ((Decision.FAIL, "failed"), (Decision.INCONCLUSIVE, "not decided")):
         if names := [name for name, own in found if own is decision]:
-            return decision, f"{len(names)} of {len(found)} {said}: {', '.join(names)}"
+            return decision, f"{len(names)} of {len(found)} {outcome}: {', '.join(names)}"
     return Decision.PASS, f"all of {len(found)} passed"
 
 
@@ -81,7 +82,7 @@ def run(
     first_seed: int = 0,
     progress: Progress = lambda _: None,
 ) -> Verdict:
-    """Measure, ask and judge. slices: by name, none for a model that takes no conversations.
+    """Measure, run the slices and judge. slices: by name; empty for a model that takes no conversations.
 
     Raises ConfigError about the folder or the calibration.
     """
@@ -100,7 +101,7 @@ def ask_slices(
     first_seed: int = 0,
     progress: Progress = lambda _: None,
 ) -> GateVerdict:
-    """Draw items until every slice is decided or its budget has ended, and ask both models each of them."""
+    """Draw items until every slice is decided or its budget is used up, and run each on both models."""
     models = Asked(folder), Asked(folder, scheme=scheme)
     rules = {name: rule for name, (_, rule) in slices.items()}
     paired: dict[str, list[PairedItem]] = {name: [] for name in slices}
@@ -111,7 +112,7 @@ def ask_slices(
             source = slices[name][0]
             seeds = range(first_seed + len(paired[name]), first_seed + count)
             items = [source.item(seed, Split.HELD_OUT) for seed in seeds]
-            scores = [[item.score(said) for item, said in _answered(model, items)] for model in models]
+            scores = [[item.score(answer) for item, answer in _answered(model, items)] for model in models]
             paired[name] += [
                 PairedItem(name, item.cluster, before, after)
                 for item, before, after in zip(items, *scores, strict=True)
@@ -121,7 +122,7 @@ def ask_slices(
 
 
 def passages_of(slices: Iterable[Slice], tokenizer: Tokenizer, items: int, first_seed: int = 0) -> list[Passage]:
-    """Held-out conversations of each slice with their right answers, of which the answers count."""
+    """Held-out conversations of each slice with their right answers; only the answers are measured."""
     passages: list[Passage] = []
     for source in slices:
         for seed in range(first_seed, first_seed + items):

@@ -1,4 +1,4 @@
-"""What to keep in higher precision, so that the rest costs no more than a budget: the cheapest choice in memory."""
+"""Chooses the parts to keep in higher precision: the choice of least memory whose rounded rest is within a budget."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import msgspec
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What rounding one part does, and what keeping it takes."""
+    """The effect of rounding one part, and its size rounded and kept."""
 
     name: str
     kl_per_token: float
-    """Of rounding it alone."""
+    """KL if only this part is rounded."""
     rounded_bytes: int
     kept_bytes: int
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What is kept, in the order of the parts."""
+    """The parts that are kept, in their order."""
 
     keep: tuple[str, ...]
     kl_per_token: float
-    """Of the parts that stay rounded, as if single ones added up."""
+    """Sum over the parts that stay rounded."""
     extra_bytes: int
-    """More than with everything rounded."""
+    """Bytes in addition to those with everything rounded."""
 
 
 def cheapest(parts: Sequence[Cost], budget_kl: float) -> Choice:
-    """The choice with the fewest extra bytes whose sum of what stays rounded is at most the budget; of several the one
-    with the smallest sum. Nothing needs to be kept where all fit, and keeping everything always fits.
+    """The choice with the fewest extra bytes whose rounded parts' KL adds up to at most the budget; among equals, the
+    one with the smallest sum. Keeping everything always fits.
 
-    Exact: of all sums of the first parts only those are carried on that no other beats in both bytes and KL, which are
-    few because parts of a kind are equally large. Source: Nemhauser and Ullmann 1969. Raises ValueError for a budget or
-    a part below 0.
+    It is exact: part by part, it keeps only the choices that no other beats in both bytes and KL. They are few because
+    parts of a kind are equally large. Source: Nemhauser and Ullmann 1969. Raises ValueError for a budget or a part
+    below 0.
     """
     if budget_kl < 0 or any(part.kl_per_token < 0 for part in parts):
         raise ValueError("the budget and what parts cost must be 0 or more")
-    # (extra bytes, KL that stays, kept): no state is beaten by another in both
+    # (extra bytes, remaining KL, kept): no state is beaten by another in both numbers
     states: list[tuple[int, float, tuple[str, ...]]] = [(0, 0.0, ())]
     for part in parts:
         extra = part.kept_bytes - part.rounded_bytes

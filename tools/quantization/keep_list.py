@@ -1,4 +1,4 @@
-"""What a quantizer must leave as it is, in a file that other tools can be told by.
+"""The parts that a quantizer must leave unchanged, in a file that other tools can read.
 
     {"format": "slipstream-keep-1", "model": "slipstream-chat", "scheme": {"name": "fp8", …},
      "parts": ["layers.0.qkv", "head"],
@@ -6,8 +6,8 @@
      "keys_and_values": [0], "kl_budget": 0.002, "kl_per_token": {"value": …, "lower": …, "upper": …},
      "extra_bytes": 193536}
 
-`modules` are Hugging Face's names, as exclude lists of quantizers take them; `parts` are ours, as `engine.fp8.keep`
-takes them; `keys_and_values` are numbers of layers whose keys and values are not to be rounded.
+`modules` are Hugging Face's names, as in exclude lists of quantizers. `parts` are this project's names, as in
+`engine.fp8.keep`. `keys_and_values` are the numbers of layers whose keys and values must not be rounded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WHOLE = {"embedding": "model.embed_tokens", "head": "lm_head"}
 
 
 class KeepList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What of a model stays in higher precision, by our names of its parts and by its file's names of modules."""
+    """The parts of a model that stay in higher precision, by the project's names and by the file's module names."""
 
     format: str
     model: str
@@ -42,12 +42,12 @@ class KeepList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys_and_values: tuple[int, ...]
     kl_budget: float
     kl_per_token: Estimate
-    """With these kept."""
+    """KL with these parts kept."""
     extra_bytes: int
 
 
 def keep_list(report: Report) -> KeepList:
-    """What a report found, with what its scheme left out from the beginning."""
+    """The parts that a report chose, with those that its scheme already kept."""
     found = [one.part.name for one in report.parts]
     kept = [
         name for name in found if name in report.keep or (report.scheme.wants(name) and not report.scheme.rounds(name))
@@ -68,7 +68,7 @@ def keep_list(report: Report) -> KeepList:
 
 
 def read_keep_list(path: Path) -> KeepList:
-    """Raises ConfigError naming the file when it is none."""
+    """Raises ConfigError, naming the file, if it is not a keep list."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=KeepList)
     except (OSError, msgspec.DecodeError) as error:
@@ -79,7 +79,7 @@ def read_keep_list(path: Path) -> KeepList:
 
 
 def modules_of(part: str) -> tuple[str, ...]:
-    """Hugging Face's names of what a part is made of; none for keys and values, which are no module."""
+    """Hugging Face's names of a part's modules; empty for keys and values, which are not modules."""
     if part in _WHOLE:
         return (_WHOLE[part],)
     _, number, kind = part.split(".")

@@ -1,4 +1,4 @@
-"""What is rounded, and how."""
+"""A rounding scheme: which parts of a model are rounded, and how."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ LINEARS = ("layers.*.qkv", "layers.*.output", "layers.*.gate_up", "layers.*.down
 HEAD, EMBEDDING, KV = "head", "embedding", "layers.*.kv"
 Name = Literal["int8", "fp8"]
 ROUNDED: dict[Name, tuple[str, ...]] = {"int8": (*LINEARS, HEAD), "fp8": LINEARS}
-"""What the engine rounds when its `quantization` is so set."""
+"""The parts that the engine rounds, by its setting `quantization`."""
 
 
 class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """int8: weights in 255 steps of a row's own size, activations in bfloat16, as the engine computes them. fp8: E4M3,
-    simulated as the engine simulates it. Keys and values: as the engine keeps them when its `kv.dtype` is so set."""
+    """int8: weights in 255 steps of a size per row, activations in bfloat16, as the engine computes them. fp8: E4M3,
+    simulated as the engine does. Keys and values: as the engine stores them with `kv.dtype` set to the scheme."""
 
     name: Name
     weights: Weights = "channel"
     """fp8 only: one scale for a layer's weights, or one per output channel."""
     activations: Activations = "token"
-    """fp8 only: not rounded, one scale per token as it comes, or one per layer from a calibration."""
+    """fp8 only: not rounded, one dynamic scale per token, or one per layer from a calibration."""
     calibration: str = ""
     """The file for `activations = "tensor"`."""
     also: tuple[str, ...] = ()
-    """Rounded beside what the engine rounds: `head`, `embedding`, `layers.*.kv`."""
+    """Rounded in addition to the engine's parts: `head`, `embedding`, `layers.*.kv`."""
     keep: tuple[str, ...] = ()
-    """Not rounded all the same, as `layers.3.down` or `layers.0.*`."""
+    """Exceptions, which are not rounded, such as `layers.3.down` or `layers.0.*`."""
 
     def rounds(self, part: str) -> bool:
-        """Whether a part is among those that it rounds."""
+        """Whether the scheme rounds a part."""
         return self.wants(part) and not _among(part, self.keep)
 
     def wants(self, part: str) -> bool:
-        """Whether it would round a part if nothing were kept."""
+        """Whether the scheme would round a part without `keep`."""
         return _among(part, (*ROUNDED[self.name], *self.also))
 
 
 class Rounder:
-    """Makes rounded parts by a scheme."""
+    """Makes rounded parts according to a scheme."""
 
     def __init__(self, scheme: Scheme, *, native: bool = True) -> None:
-        """native: int8 by our own kernels, where they can be had. Raises ConfigError when the calibration that static
+        """native: use the native int8 kernels if they are available. Raises ConfigError if the calibration that static
         scales need is missing or cannot be read."""
         self._scheme = scheme
         self._native = native and native_is_possible(CPU)
@@ -64,7 +64,7 @@ class Rounder:
             self._amax = read_calibration(scheme.calibration).amax
 
     def linear(self, name: str, weight: Tensor, bias: Tensor | None) -> Projection:
-        """Raises ConfigError when the calibration has no such layer."""
+        """Raises ConfigError if the calibration has no such layer."""
         scheme = self._scheme
         if scheme.name == "int8":
             return Int8Linear(weight.float(), bias, native=self._native)
@@ -81,18 +81,18 @@ class Rounder:
 
     @property
     def keys_and_values(self) -> Rounding:
-        """What is left of keys and values."""
+        """The rounding of keys and values."""
         return int8_keys_and_values if self._scheme.name == "int8" else fp8_keys_and_values
 
     def bytes(self, shape: tuple[int, int]) -> int:
-        """A rounded matrix and its float32 scales."""
+        """Size of a rounded matrix and its float32 scales."""
         rows, columns = shape
         by_tensor = self._scheme.name == "fp8" and self._scheme.weights == "tensor"
         return rows * columns + 4 * (1 if by_tensor else rows)
 
 
 def int8_steps(x: Tensor, *axes: int) -> Tensor:
-    """x rounded to whole steps of amax / 127, the largest magnitude taken over `axes`; still in float32."""
+    """x rounded to whole steps of amax / 127, where amax is the largest magnitude over `axes`; still in float32."""
     scale: Tensor = x.abs().amax(axes, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / int8.MAX
     return scale * (x / scale).round()
 

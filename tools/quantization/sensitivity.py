@@ -1,7 +1,7 @@
-"""Which parts of a model rounding hurts: one is rounded at a time, and what to keep is chosen and measured again.
+"""Finds the parts that rounding hurts, one part at a time, chooses those to keep, and measures the choice.
 
-Distances of single parts only roughly add up (`Report.sum_of_parts` stands beside what all together do), so the choice,
-which reckons with sums, is measured as a whole and made again with a smaller budget until its own bound holds.
+Distances of single parts add up only roughly (compare `Report.sum_of_parts` with `Report.rounded`). So the choice,
+which uses sums, is measured as a whole and repeated with a smaller budget until its own bound holds.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tools.quantization.scheme import Scheme
 from tools.quantization.switched_model import Part, SwitchedModel
 
 BATCH_TOKENS = 2048
-"""In a pass; a longer passage is alone."""
+"""Tokens in a pass; a longer passage has a pass of its own."""
 SHRINK = 0.9
-"""Least by which the budget for sums shrinks when the choice did not hold."""
+"""Factor by which the budget for sums shrinks at least if the choice does not hold."""
 Progress = Callable[[str], None]
 
 
@@ -33,7 +33,7 @@ class PartReport(msgspec.Struct, frozen=True):
     part: Part
     distance: Distance
     by_scheme: bool
-    """Whether the scheme rounds it; the others are measured beside."""
+    """Whether the scheme rounds it; other parts are measured for comparison."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -42,28 +42,28 @@ class Report(msgspec.Struct, frozen=True):
     model: str
     scheme: Scheme
     dtype: str
-    """Of the reference, and of what is not rounded."""
+    """Number format of the reference, and of the parts that are not rounded."""
     parts: tuple[PartReport, ...]
     rounded: Distance
-    """All that the scheme rounds."""
+    """Distance with everything rounded that the scheme rounds."""
     sum_of_parts: float
-    """KL per token of those one by one."""
+    """Sum of KL per token of these parts rounded alone."""
     budget_kl: float
-    """KL per token that `kept` must be shown not to exceed."""
+    """KL per token that `kept` must be proved not to exceed."""
     keep: tuple[str, ...]
-    """The cheapest choice found with which that holds; all of them when nothing else does."""
+    """The cheapest choice found with which the budget holds; all parts if no other choice does."""
     kept: Distance
-    """With `keep` kept."""
+    """Distance with `keep` kept."""
     rounded_bytes: int
-    """Of what the scheme rounds."""
+    """Rounded size of the scheme's parts."""
     plain_bytes: int
-    """Of the same as it was."""
+    """Their size before rounding."""
     extra_bytes: int
-    """What `keep` takes more."""
+    """Extra bytes for `keep`."""
 
 
 class Measured:
-    """A reference and a candidate over the same passages."""
+    """Compares a reference and a candidate over the same passages."""
 
     def __init__(self, model: SwitchedModel, passages: Sequence[Passage]) -> None:
         self._model = model
@@ -73,18 +73,18 @@ class Measured:
         self._reference: list[Tensor] = [found for batch in self._batches for found in self._run(batch)]
 
     def texts(self, rounded: Collection[str]) -> list[TextDistance]:
-        """Of each passage, with these parts rounded."""
+        """The distance of each passage with these parts rounded."""
         self._model.round(rounded)
         found: list[TextDistance] = []
         for batch in self._batches:
-            for place, after in zip(batch, self._run(batch), strict=True):
-                passage = self._passages[place]
-                said = torch.tensor(passage.ids[passage.start + 1 :])
-                found.append(compare(passage.text, self._reference[place], after, said))
+            for index, after in zip(batch, self._run(batch), strict=True):
+                passage = self._passages[index]
+                following = torch.tensor(passage.ids[passage.start + 1 :])
+                found.append(compare(passage.text, self._reference[index], after, following))
         return found
 
     def _run(self, batch: Sequence[int]) -> list[Tensor]:
-        return self._model.log_probabilities([self._passages[place] for place in batch])
+        return self._model.log_probabilities([self._passages[index] for index in batch])
 
 
 def measure(
@@ -95,11 +95,11 @@ def measure(
     dtype: str = "float32",
     progress: Progress = lambda _: None,
 ) -> Report:
-    """Round every part of the model in `folder` alone, then what the scheme rounds, then that but for what is kept.
+    """Round every part of the model in `folder` alone, then all that the scheme rounds, then all but the kept parts.
 
-    Takes a pass over the texts per part, and some more; sets PyTorch to one thread, which on a busy machine is faster
-    than several that wait for each other. progress: is told what comes next. Raises ConfigError about
-    the folder or the calibration.
+    Makes a pass over the texts per part and a few more. Sets PyTorch to one thread, which on a busy machine is faster
+    than several that wait for each other. progress: called with the next step. Raises ConfigError about the folder or
+    the calibration.
     """
     torch.set_num_threads(1)
     progress("the model as it is")
@@ -111,7 +111,7 @@ def measure(
         found.append(PartReport(part, distance(measured.texts({part.name})), scheme.rounds(part.name)))
     found.sort(key=lambda one: one.distance.kl_per_token.value, reverse=True)
     costs = [
-        # a part that rounding does not touch may come out below 0 by the last bit
+        # a part that rounding does not change may be below 0 by the last bit
         Cost(one.part.name, max(0.0, one.distance.kl_per_token.value), one.part.rounded_bytes, one.part.kept_bytes)
         for one in found
         if one.by_scheme

@@ -20,12 +20,12 @@ SCALE_BYTES = 4
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Something that can be rounded alone."""
+    """A part of a model that can be rounded alone."""
 
     name: str
     """`layers.<number>.<kind>`, `embedding` or `head`."""
     rounded_bytes: int
-    """Of keys and values: for one sequence of the longest context."""
+    """For keys and values, the size of one sequence of the longest context."""
     kept_bytes: int
 
     @property
@@ -35,10 +35,10 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class SwitchedModel:
-    """As it is when it begins."""
+    """A model whose parts are not rounded at first."""
 
     def __init__(self, folder: Path, scheme: Scheme, dtype: str) -> None:
-        """dtype: of what is not rounded. Raises ConfigError about the folder or the calibration."""
+        """dtype: of the parts that are not rounded. Raises ConfigError about the folder or the calibration."""
         self._rounder = Rounder(scheme)
         made: list[_Switches] = []
 
@@ -63,10 +63,10 @@ class SwitchedModel:
                 for layer in range(config.num_hidden_layers)
             ),
         )
-        """All there are."""
+        """All parts of the model."""
 
     def round(self, names: Collection[str]) -> None:
-        """These are rounded from now on, the others are not."""
+        """Round these parts from now on, and no others."""
         self._rounded.clear()
         self._rounded.update(names)
         self._model.embedding = self._rounded_embedding if EMBEDDING in names else self._embedding
@@ -75,13 +75,13 @@ class SwitchedModel:
             self._model.keep_rounded(rounding, layer)
 
     def log_probabilities(self, passages: Sequence[Passage]) -> list[Tensor]:
-        """Of each passage's positions that count, (positions, vocabulary)."""
+        """Log probabilities at the measured positions of each passage, (positions, vocabulary)."""
         logits = logits_of_all(self._model, [passage.ids for passage in passages])
         return [own[passage.start : -1].log_softmax(-1) for own, passage in zip(logits, passages, strict=True)]
 
 
 class _Switch:
-    """A layer that computes plainly or rounded, as its name is in `rounded`."""
+    """A layer that computes rounded while its name is in `rounded`, else plainly."""
 
     def __init__(self, name: str, plain: Projection, changed: Projection, rounded: set[str]) -> None:
         self._name = name
@@ -100,7 +100,7 @@ class _Switches:
         self.rounded: set[str] = set()
         self.parts: list[Part] = []
         self.kept_bytes_each = 0
-        """Of a number in the checkpoint."""
+        """Bytes of a number in the checkpoint."""
         self._rounder = rounder
         self._plain = PlainLinears(dtype, native=False)
 

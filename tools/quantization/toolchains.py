@@ -1,6 +1,6 @@
-"""What the quantizers' formats call things: how an FP8 checkpoint says what is rounded, and what its scales are like.
+"""The quantizers' formats: how an FP8 checkpoint names the rounded modules, and the shape of its scales.
 
-modelopt: TensorRT Model Optimizer's, read by SGLang (`modelopt_fp8`), TensorRT-LLM and vLLM; one fixed scale for a
+modelopt: TensorRT Model Optimizer's, read by SGLang (`modelopt_fp8`), TensorRT-LLM and vLLM, with one fixed scale for a
 matrix and one for its inputs. llm-compressor: compressed-tensors' `float-quantized`, read by SGLang and vLLM.
 """
 
@@ -17,7 +17,7 @@ PRODUCER = "slipstream"
 
 def quantization_config(toolchain: Toolchain, ignored: Sequence[str], *, static: bool, fp8_kv: bool) -> dict[str, Any]:
     """`quantization_config` of config.json. ignored: modules that are not rounded; static: one scale per matrix and one
-    for its inputs, else one per output channel and one per token as it comes."""
+    for its inputs, else one per output channel and a dynamic one per token."""
     weights = _format("tensor" if static else "channel", dynamic=False)
     inputs = _format("tensor" if static else "token", dynamic=not static)
     config: dict[str, Any] = {
@@ -38,7 +38,7 @@ def quantization_config(toolchain: Toolchain, ignored: Sequence[str], *, static:
 
 
 def separate_config(ignored: Sequence[str], *, fp8_kv: bool) -> dict[str, Any]:
-    """hf_quant_config.json, which TensorRT-LLM reads before config.json. ModelOpt's alone."""
+    """hf_quant_config.json, which TensorRT-LLM reads before config.json. Only ModelOpt has it."""
     return {
         "producer": {"name": PRODUCER, "version": "1"},
         "quantization": {
@@ -50,14 +50,14 @@ def separate_config(ignored: Sequence[str], *, fp8_kv: bool) -> dict[str, Any]:
 
 
 def scale(toolchain: Toolchain, value: Tensor) -> Tensor:
-    """A scale in the shape that is read. value: (), or (out,) with one per output channel."""
+    """A scale in the shape that engines read. value: (), or (out,) with one per output channel."""
     if value.dim():
         return value[:, None]
     return value if toolchain == "modelopt" else value[None]
 
 
 def memory_scales(toolchain: Toolchain, layer: int) -> tuple[str, str]:
-    """Names of the scales of a layer's keys and of its values."""
+    """The names of the scales of a layer's keys and values."""
     attention = f"model.layers.{layer}.self_attn"
     if toolchain == "modelopt":
         return f"{attention}.k_proj.k_scale", f"{attention}.v_proj.v_scale"

@@ -7,9 +7,9 @@ import xxhash
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """The client's request, and the result that only the engine will know.
+    """The client's request, and the response length, which only the engine may know.
 
-    blocks: the prompt's whole blocks, chained, 16 bytes each: equal bytes are equal prefixes.
+    blocks: ids of the prompt's whole blocks, chained, 16 bytes each: equal bytes mean equal prefixes.
     """
 
     at_s: float
@@ -18,14 +18,14 @@ class Arrival(msgspec.Struct, frozen=True):
     """The response's length; only the engine may read it."""
     blocks: tuple[bytes, ...] = ()
     answer_blocks: tuple[bytes, ...] = ()
-    """Blocks of prompt and response together, where the response comes back in a later prompt."""
+    """Blocks of prompt and response together, if a later prompt contains the response."""
     organization_id: str = "organization"
     session_id: str = ""
     priority: int = 0
     share: float = 1.0
-    """Its organization's share, among organizations."""
+    """The share of its organization."""
 
 
 def block_id(number: int, space: int = 0) -> bytes:
-    """A block's name, as evenly spread as a hash of text; equal numbers in different spaces are different blocks."""
+    """A block's id, as evenly distributed as a hash of text; equal numbers in different spaces are different blocks."""
     return xxhash.xxh3_128_digest(space.to_bytes(8, "big") + number.to_bytes(8, "big"))

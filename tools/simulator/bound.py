@@ -1,8 +1,9 @@
-"""The best hit rate any router could reach: one cache as large as all replicas' together, managed with foresight.
+"""The best hit rate that any router could reach: one cache as large as all replicas' together, managed with foresight.
 
-Every placement spreads the blocks over caches that together hold no more, and may hold some twice; so it cannot beat
-one pooled cache under the optimal rule: evict the block needed latest (Belady 1966). A block's parent is needed no
-later than the block, so the rule, with ties to the deeper block, evicts leaves first and keeps prefixes whole.
+Every placement spreads the blocks over caches that together hold no more, and may hold some blocks twice. So it cannot
+beat one pooled cache under the optimal rule: evict the block that is needed latest (Belady 1966). A block's parent is
+needed no later than the block, so the rule, with ties to the deeper block, evicts leaves first and keeps prefixes
+whole.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ NEVER = 1 << 62
 def clairvoyant_hit_rate(
     arrivals: Sequence[Arrival], capacity_tokens: int, block_tokens: int, warm_up: float = 0.0
 ) -> float:
-    """Cached share of prompt tokens, when nothing is shed and every prefix is cached from the moment it was first seen.
+    """Cached share of prompt tokens, if no request is refused and every prefix is cached once it is first seen.
 
-    arrivals: by time. capacity_tokens: of all replicas together; 0: unlimited. warm_up: first part not counted.
+    arrivals: by time. capacity_tokens: of all replicas together; 0 for unlimited. warm_up: fraction not counted.
     """
     capacity = capacity_tokens // block_tokens if capacity_tokens else NEVER
     uses: dict[bytes, list[int]] = {}
@@ -31,7 +32,7 @@ def clairvoyant_hit_rate(
         indices.reverse()
     held: dict[bytes, int] = {}
     furthest: list[tuple[int, int, bytes]] = []
-    """(− next use, − depth, block): of blocks needed again together the deepest goes first."""
+    """(− next use, − depth, block): of blocks that are needed at the same time, the deepest goes first."""
     begin = arrivals[int(len(arrivals) * warm_up)].at_s if arrivals else 0.0
     cached = total = 0
     for arrival in arrivals:

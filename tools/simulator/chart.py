@@ -1,6 +1,6 @@
-"""The pictures of a sweep: goodput, hit rate, waiting and shedding, over load or over the hours of a day.
+"""Draws a sweep: goodput, hit rate, TTFT and refusals, over load or over the hours of a day.
 
-Line charts as SVG, panels of curves in a grid with one legend, drawn by matplotlib.
+Matplotlib draws SVG line charts: panels of curves in a grid with one legend.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ def chart(title: str, rows: Sequence[Row]) -> str:
 
 
 def day_chart(title: str, rows: Sequence[Row], begin_hour: float) -> str:
-    """The same over time, for runs at one load that begin at an hour of the day. With several seeds the first is
-    drawn."""
+    """The same panels over time, for runs at one load that begin at an hour of the day. It draws the first seed."""
     panels = []
     for heading, label, field, factor, logarithmic in PANELS:
         curves = {row.policy: _over_time(row, field, factor, begin_hour) for row in rows}
@@ -73,9 +72,9 @@ def _over_time(row: Row, field: str, factor: float, begin_hour: float) -> list[t
 
 
 def svg(title: str, panels: Sequence[Panel], columns: int = 2) -> str:
-    """A picture with a heading, the panels in a grid and one legend. Every curve's group has its panel and name as id.
+    """A picture with a heading, the panels in a grid and one legend. A curve's group has its panel and name as its id.
 
-    Raises ConfigError when matplotlib is not installed.
+    Raises ConfigError if matplotlib is not installed.
     """
     try:
         import matplotlib as mpl
@@ -97,7 +96,7 @@ def svg(title: str, panels: Sequence[Panel], columns: int = 2) -> str:
             axes = figure.add_subplot(rows, columns, index + 1, title=panel.title)
             axes.set(xlabel=panel.x_label, ylabel=panel.y_label, yscale="log" if panel.logarithmic else "linear")
             axes.grid(alpha=0.3)
-            # the first one on top: where curves coincide, it stays visible
+            # the first curve on top, so that it stays visible where curves coincide
             for order, (name, curve) in enumerate(panel.curves.items()):
                 points = [(x, y) for x, y in sorted(curve) if y > 0 or not panel.logarithmic]
                 drawn = axes.plot(*zip(*points, strict=True), ".-", color=colours[name]) if points else []

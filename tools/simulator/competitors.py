@@ -1,6 +1,4 @@
-"""The routers that can be simulated, by name: our core with one of its policies, and reimplementations of others'
-rules.
-"""
+"""The routers that can be simulated, by name: Slipstream's core with any policy, and reimplemented rules of others."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def rules() -> dict[str, Callable[[], Rule]]:
 
 def competitor(name: str, config: SimulatorConfig) -> RouterUnderTest:
     """A new router: `ours`, one of `rules`, `smg:N` and `dynamo:N` for these with their documented limits on, or
-    `core:POLICY` for our core with another policy, one of its own or of baselines/inside.py.
+    `core:POLICY` for Slipstream's core with another policy, its own or one of baselines/inside.py.
 
     Raises ConfigError for an unknown name.
     """
@@ -52,9 +50,9 @@ def competitor(name: str, config: SimulatorConfig) -> RouterUnderTest:
             return _router(SmgCapped(int(limit) * config.replicas), config)
         if rule == "dynamo":
             return _router(DynamoRejecting(int(limit)), config)
-    made = rules().get(name)
-    if made is not None:
-        return _router(made(), config)
+    factory = rules().get(name)
+    if factory is not None:
+        return _router(factory(), config)
     known = ", ".join([OURS, *rules(), "smg:PLACES_PER_ENGINE", "dynamo:PREFILL_TOKENS", "core:POLICY"])
     raise ConfigError(f"no router named {name!r}; known: {known}", param="policy")
 

@@ -27,17 +27,17 @@ class SimulatorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network_s: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.001
     """Time from a gateway to an engine, and from a gateway to the router."""
     poll_interval_s: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 1.0
-    """Between two polls of a replica's load, as in the router's settings."""
+    """Time between two polls of a replica's load, as in the router's settings."""
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] = 2_048
-    """Largest max_tokens of any client: outputs are not known beforehand."""
+    """Largest max_tokens of any client, since outputs are not known beforehand."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 256
     """Leases per replica in the desired state."""
     retries: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Number of times that a client retries at the announced time."""
     reported_capacity: Annotated[float, msgspec.Meta(ge=0)] = 1.0
-    """KV memory that engines report, relative to the real one; 0: none is reported. Their caches are unaffected."""
+    """KV memory that engines report, relative to the real one; 0 if none is reported. Their caches are unaffected."""
     warm_up: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.2
-    """First part of the arrivals that is simulated but not counted: caches are cold and rates unknown."""
+    """Fraction of first arrivals that are simulated but not counted: caches are cold and rates unknown."""
     slow: tuple[tuple[int, float], ...] = ()
     """(replica, speed): replicas with a given speed instead of a drawn one, to simulate a bad machine."""
     promises: tuple[SloClass, ...] = PROMISES

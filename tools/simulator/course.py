@@ -44,13 +44,13 @@ def ttft_ms(served: Sequence[Outcome]) -> list[float]:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """By nearest rank, of rising values; 0 of an empty list, so that a run without responses has a row of numbers
+    """Percentile of rising values by nearest rank; 0 for an empty list, so that a run without responses has figures
     too."""
     return nearest_rank(ordered, percent) or 0.0
 
 
 def course(config: SimulatorConfig, outcomes: Sequence[Outcome]) -> tuple[Span, ...]:
-    """From first to last arrival, the warm-up included. outcomes: in any order, all over."""
+    """Spans from the first to the last arrival, including the warm-up. outcomes: in any order, all ended."""
     end_s = max((outcome.arrival.at_s for outcome in outcomes), default=0.0)
     length_s = max(end_s / SPANS, 1e-9)
     stretches: list[list[Outcome]] = [[] for _ in range(SPANS)]

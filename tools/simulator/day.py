@@ -19,7 +19,7 @@ PEAK_AT_S = 21 * 3_600.0
 SHARPNESS = 1.65
 """e^k / I0(k) = 2.89, the ratio of peak to mean."""
 MEAN_OF_CURVE = 1.8032
-"""I0(1.65): what e^(k·cos) averages to over a day."""
+"""I0(1.65), the mean of e^(k·cos) over a day."""
 
 
 def product() -> SessionsConfig:
@@ -36,10 +36,10 @@ def requests_per_s(at_s: float, scale: float) -> float:
 
 
 def day(scale: float, begin_s: float, end_s: float, seed: int) -> list[Arrival]:
-    """The requests between two times of the day, the first second at 0, at 1/scale."""
+    """The requests between two times of day, for a product `scale` times smaller. `begin_s` becomes time 0."""
     config = product()
     turns = mean_turns(config)
-    most = requests_per_s(PEAK_AT_S, scale) / turns
+    peak = requests_per_s(PEAK_AT_S, scale) / turns
     return list(
-        conversations(lambda at_s: requests_per_s(begin_s + at_s, scale) / turns, most, end_s - begin_s, seed, config)
+        conversations(lambda at_s: requests_per_s(begin_s + at_s, scale) / turns, peak, end_s - begin_s, seed, config)
     )

@@ -1,4 +1,4 @@
-"""One modelled engine with its hidden speed, as the simulation holds it."""
+"""One modelled engine with its hidden speed."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class ModelledReplica:
     def __init__(
         self, index: int, config: SimulatorConfig, listener: Callable[[str, bool, bytes], None] | None = None
     ) -> None:
-        # by index and seed alone: every policy meets the same machines
-        source = random.Random(f"{config.seed} replica {index}")
+        # seeded by index only, so that every policy gets the same machines
+        rng = random.Random(f"{config.seed} replica {index}")
         self.index = index
         self.name = f"replica-{index}"
-        self.speed = dict(config.slow).get(index, source.uniform(1 - config.spread, 1 + config.spread))
+        self.speed = dict(config.slow).get(index, rng.uniform(1 - config.spread, 1 + config.spread))
         self._reported = config.reported_capacity
         sigma = config.step_noise
 
         def noise() -> float:
-            return max(SMALLEST_FACTOR, source.gauss(1.0, sigma))
+            return max(SMALLEST_FACTOR, rng.gauss(1.0, sigma))
 
-        def told(stored: bool, block: Block) -> None:
+        def notify(stored: bool, block: Block) -> None:
             if listener is not None and isinstance(block, bytes):
                 listener(self.name, stored, block)
 
         self.engine = ModelledEngine(
-            Roofline(node(config.node), self.speed), config.limits, noise, None if listener is None else told
+            Roofline(node(config.node), self.speed), config.limits, noise, None if listener is None else notify
         )
 
     def load(self) -> Load:

@@ -1,7 +1,7 @@
 """Synthetic conversations: every prompt repeats the conversation so far, after a system prompt that its tenant's
 sessions share.
 
-A response comes back in the next prompt, so an engine can have cached it.
+The next prompt contains the response, so an engine can have cached it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TENANT_SPACE = 1 << 41
 
 
 class SessionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lengths in tokens. Responses and user turns are log-normal about their medians."""
+    """Lengths are in tokens. Responses and user turns are log-normally distributed around their medians."""
 
     tenants: Annotated[int, msgspec.Meta(ge=1)] = 16
     """Tenants with a system prompt each; the first has the most sessions, by Zipf's law."""
@@ -39,11 +39,11 @@ class SessionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deviation: Annotated[float, msgspec.Meta(ge=0)] = 0.7
     """Standard deviation of the logarithm of both."""
     longest_answer: Annotated[int, msgspec.Meta(ge=1)] = 2_048
-    """Responses are cut here."""
+    """Longer responses are cut to this length."""
     pause_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """Mean time a user reads and types after a response."""
+    """Mean time that a user reads and types after a response."""
     token_s: Annotated[float, msgspec.Meta(ge=0)] = 0.02
-    """Time per response token assumed between a prompt and the response's end: arrivals do not wait for the engines."""
+    """Assumed time per response token until the response's end: arrivals do not wait for the engines."""
     block_tokens: Annotated[int, msgspec.Meta(ge=1)] = 256
     """Granularity of prefixes; the engines' must be the same."""
 
@@ -53,7 +53,7 @@ class Conversation:
 
     def __init__(self, number: int, tenant: int, config: SessionsConfig, source: random.Random) -> None:
         low, high = config.system_tokens
-        # by tenant alone: a system prompt has one length
+        # seeded by tenant only, so that each system prompt has one length
         self.system_tokens = random.Random(f"system prompt {tenant}").randint(low, high)
         self.said_tokens = self.system_tokens
         self.turns_left = source.randint(*config.turns)
@@ -92,9 +92,9 @@ class Conversation:
 
 
 def sessions(per_s: float, duration_s: float, seed: int, config: SessionsConfig = SessionsConfig()) -> list[Arrival]:  # noqa: B008
-    """Requests of `duration_s` seconds at about `per_s` a second, by time, as if the load had always been there.
+    """Requests of `duration_s` seconds at about `per_s` per second, in order of time, as if the load had no beginning.
 
-    Sessions that began before time 0 are there with their later turns.
+    Sessions that began before time 0 contribute their later turns.
     """
     rate = per_s / mean_turns(config)
     lead_s = config.turns[1] * (config.pause_s + config.answer_tokens * config.token_s)
@@ -103,14 +103,14 @@ def sessions(per_s: float, duration_s: float, seed: int, config: SessionsConfig 
 
 
 def mean_turns(config: SessionsConfig) -> float:
-    """Requests a session makes."""
+    """Mean number of requests in a session."""
     return sum(config.turns) / 2
 
 
 def conversations(
     sessions_per_s: Rate, most_per_s: float, duration_s: float, seed: int, config: SessionsConfig
 ) -> Iterator[Arrival]:
-    """Requests by time; sessions begin as a Poisson process whose rate changes. most_per_s: the rate's maximum.
+    """Requests in order of time; sessions begin as a Poisson process of varying rate. most_per_s: the maximum rate.
 
     Source: thinning, Lewis and Shedler 1979.
     """

@@ -1,6 +1,6 @@
 """The discrete-event loop: arrivals, engine steps, delayed reports, polls, and the router under test.
 
-The router gets the events the service would give it and no others. Same config, arrivals and seed, same result.
+The router gets the events that the service would give it. Equal config, arrivals and seed give equal results.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class _Kind(IntEnum):
 
 
 class Stuck(RuntimeError):
-    """Requests are left that nothing will ever end."""
+    """Some requests will never end."""
 
 
 class Simulation:
-    """One run. Build it, call `run` once, read `outcomes` and `replicas`."""
+    """One run: call `run` once, then read `outcomes` and `replicas`."""
 
     def __init__(self, config: SimulatorConfig, router: RouterUnderTest, arrivals: Sequence[Arrival]) -> None:
         self.config = config
@@ -71,7 +71,7 @@ class Simulation:
         self._by_name = {replica.name: replica for replica in self.replicas}
         self._jobs: dict[str, tuple[Outcome, Job]] = {}
         self._probes: dict[str, str] = {}
-        """Job id and replica of the router's own generation probes."""
+        """The replica of each of the router's own generation probes, by job id."""
         self._random = random.Random(f"{config.seed} polls")
         self._heap: list[tuple[float, int, _Kind, Any]] = []
         self._pushed = 0
@@ -79,7 +79,7 @@ class Simulation:
         self._over = 0
 
     def run(self) -> list[Outcome]:
-        """Every request to its end. Raises Stuck when the router loses one."""
+        """Simulate every request to its end. Raises Stuck if the router loses one."""
         self._tell(GatewayConnected(CONNECTION, "simulated", "1"))
         self._tell(StatePublished(self._desired_state()))
         for replica in self.replicas:
@@ -117,7 +117,7 @@ class Simulation:
         self.now = at
         self.events += 1
         if kind is _Kind.STEP:
-            # a shortened stretch left its old end in the heap
+            # a shortened stretch of steps left its old end in the heap
             if what.engine.step_ends_at == at:
                 self._engine_step(what)
         elif kind is _Kind.SUBMIT:

@@ -1,4 +1,4 @@
-"""One run in a line: a policy's results on a workload."""
+"""The figures of one run: a policy's results on a workload."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tools.simulator.replica import ModelledReplica
 
 
 class LengthClass(msgspec.Struct, frozen=True):
-    """The requests with a prompt of at most this many tokens, and more than the class before: all have the same
-    promise."""
+    """The requests with the same promise, whose prompts have at most `prompt_tokens` and more than those of the class
+    before."""
 
     prompt_tokens: int
     requests: int
@@ -24,22 +24,22 @@ class LengthClass(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Over the requests that arrived after the warm-up. Rates are per second and replica."""
+    """Figures of the requests that arrived after the warm-up. Rates are per second and replica."""
 
     requests: int
     offered: float
     goodput: float
     """Requests that kept both promises."""
     kept_prompt_tokens: float
-    """Their share of all prompt tokens: one long prompt weighs as much as many short ones."""
+    """Share of all prompt tokens in these requests: one long prompt weighs as much as many short ones."""
     kept_output_tokens: float
-    """Their share of all tokens to generate."""
+    """Share of all output tokens in these requests."""
     length_classes: tuple[LengthClass, ...]
-    """By length, empty classes included."""
+    """By length, including empty classes."""
     shed: float
     """Share of the requests that were refused."""
     late: float
-    """Share that was served but broke a promise."""
+    """Share of the requests that were served but broke a promise."""
     hit_rate: float
     """Cached share of the prompt tokens of the requests that were served."""
     ttft_p50_ms: float
@@ -52,11 +52,11 @@ class Summary(msgspec.Struct, frozen=True):
     output_tokens_per_s: float
     refusals: dict[str, int]
     course: tuple[Span, ...] = ()
-    """The whole run over time, warm-up included."""
+    """The whole run over time, including the warm-up."""
 
 
 def summarize(config: SimulatorConfig, outcomes: Sequence[Outcome], replicas: Sequence[ModelledReplica]) -> Summary:
-    """outcomes: in any order, all over."""
+    """outcomes: in any order, all ended."""
     times = sorted(outcome.arrival.at_s for outcome in outcomes)
     begin = times[int(len(times) * config.warm_up)]
     counted = [outcome for outcome in outcomes if outcome.arrival.at_s >= begin]
@@ -94,5 +94,5 @@ def _output_tokens(outcomes: Sequence[Outcome]) -> int:
 def _length_classes(
     config: SimulatorConfig, counted: Sequence[Outcome], kept: Sequence[Outcome]
 ) -> tuple[LengthClass, ...]:
-    asked, met = (Counter(promise_to(one.arrival, config.promises) for one in some) for some in (counted, kept))
-    return tuple(LengthClass(each.prompt_tokens, asked[each], met[each]) for each in config.promises)
+    total, met = (Counter(promise_to(one.arrival, config.promises) for one in some) for some in (counted, kept))
+    return tuple(LengthClass(each.prompt_tokens, total[each], met[each]) for each in config.promises)

@@ -1,4 +1,4 @@
-"""Runs routers over workloads: every policy meets the same arrivals and machines, one set per seed."""
+"""Runs routers over workloads: every policy gets the same arrivals and machines, one set per seed."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def kept_by_length(self) -> tuple[float, ...]:
-        """The same of every length class, all seeds' requests together; 1 for a class without any."""
+        """The same share for each length class, over the requests of all seeds; 1 for an empty class."""
         classes = zip(*(run.length_classes for run in self.runs), strict=True)
         return tuple(
-            sum(each.kept for each in one) / asked if (asked := sum(each.requests for each in one)) else 1.0
-            for one in classes
+            sum(each.kept for each in by_seed) / total if (total := sum(each.requests for each in by_seed)) else 1.0
+            for by_seed in classes
         )
 
     def error(self, field: str) -> float:
-        """Half the width of the 95 % interval of that mean, by the t distribution; 0 for one seed."""
+        """Half the width of that mean's 95 % confidence interval, by the t distribution; 0 for one seed."""
         count = len(self.runs)
         if count < 2:
             return 0.0
@@ -64,7 +64,7 @@ def sweep(
     workload: Callable[[float, int], Sequence[Arrival]],
     say: Callable[[str], None] | None = None,
 ) -> list[Row]:
-    """Every policy at every load. workload: the arrivals of a load and a seed. say: receives a line before each run."""
+    """Every policy at every load. workload: the arrivals of a load and a seed. say: gets a line before each run."""
     found: dict[tuple[str, float], list[Summary]] = {}
     number, runs = 0, len(loads) * seeds * len(policies)
     for load in loads:

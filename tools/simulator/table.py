@@ -22,8 +22,7 @@ ALIKE = 0.01
 
 
 def conclusion(rows: Sequence[Row]) -> str:
-    """Rank the policies at the highest load, the best first: by requests with both promises kept, then by the p99 of
-    the first token."""
+    """Rank the policies at the highest load, the best first: by requests with both promises kept, then by TTFT p99."""
     load = max(row.load for row in rows)
     most = max(row.kept for row in rows if row.load == load)
 
@@ -45,8 +44,8 @@ def conclusion(rows: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row], wide: bool = False) -> str:
-    """One line per load and policy. Times in ms; goodput in requests per second and replica, in a wide table with its
-    95 % interval where there are several seeds. A load of 0 (a day has no given one) is shown as the average offered
+    """One line per load and policy. Times are in ms, goodput in requests per second and replica. A wide table has the
+    95 % interval of goodput if there are several seeds. A load of 0, that of a day, is shown as the average offered
     load."""
     lines = [_head(rows, wide)]
     last: float | None = None
@@ -87,7 +86,7 @@ def _wide(row: Row) -> str:
 
 
 def length_names(row: Row) -> list[str]:
-    """Names of the length classes, by the longest prompt of each; the last has none."""
+    """Names of the length classes, by the longest prompt of each; the last has no longest one."""
     limits = [each.prompt_tokens for each in row.runs[0].length_classes]
     thousands = [(limit + 1) // 1024 for limit in limits[:-1]]  # a class may end just before a round number
     return [f"<={each}k" for each in thousands] + [f">{thousands[-1]}k" if thousands else "all"]

@@ -1,6 +1,6 @@
-"""Reads request traces: Mooncake's JSON lines and Azure's CSV, recognised by their first line; plain, .gz or .xz.
+"""Reads request traces: Mooncake's JSON lines and Azure's CSV, recognised by their first line, plain, .gz or .xz.
 
-A malformed line stops the reading with an error that names the file, the line's number and the fault.
+A malformed line raises an error that names the file, the line number and the fault.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MooncakeLine(msgspec.Struct, frozen=True):
 
 
 def read_trace(path: Path) -> list[Arrival]:
-    """Arrivals by time, the first at 0. Raises ConfigError for a file that is no trace."""
+    """Arrivals in order of time, the first at 0. Raises ConfigError for a file that is not a trace."""
     try:
         with _opened(path) as lines:
             numbered = ((number, line.strip()) for number, line in enumerate(lines, 1) if line.strip())

@@ -1,4 +1,4 @@
-"""The interface that the simulator needs of a router: that of `router.core.dispatcher.Dispatcher`."""
+"""The interface that the simulator requires of a router: that of `router.core.dispatcher.Dispatcher`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RouterUnderTest(Protocol):
         ...
 
     def next_wakeup(self) -> float | None:
-        """When a Tick is due if nothing else happens; None: never."""
+        """When a Tick is due if nothing else happens; None if never."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Turns a recorded trace into a load: several copies at once, faster or slower, slightly different for every seed."""
+"""Turns a recorded trace into a load: several copies at once, faster or slower, slightly different for each seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.simulator.arrival import Arrival
 JITTER_S = 2.0
 """Arrivals are moved by up to this, in the trace's own time."""
 COPY_SHIFT_S = 60.0
-"""Copies of a trace begin at different times, or its bursts would coincide."""
+"""Copies of a trace begin up to this time apart, so that its bursts do not coincide."""
 
 
 def replayed(arrivals: Sequence[Arrival], speed: float, copies: int, seed: int) -> list[Arrival]:
@@ -35,7 +35,7 @@ def replayed(arrivals: Sequence[Arrival], speed: float, copies: int, seed: int) 
 
 
 def as_tenant(arrivals: Sequence[Arrival], number: int) -> list[Arrival]:
-    """The same requests from a tenant of this number, which shares no prefix with another."""
+    """The same requests from tenant `number`, which shares no prefix with another tenant."""
     return [
         msgspec.structs.replace(
             _apart(arrival, number + 1),
@@ -47,7 +47,7 @@ def as_tenant(arrivals: Sequence[Arrival], number: int) -> list[Arrival]:
 
 
 def _apart(arrival: Arrival, number: int) -> Arrival:
-    """The same prompt, with no prefix in common with that of another number, nor with the original."""
+    """The same prompt, without a common prefix with the original or with another number's prompt."""
     mark = number.to_bytes(2, "big")
     blocks, answer_blocks = (
         tuple(mark + block[2:] for block in chain) for chain in (arrival.blocks, arrival.answer_blocks)
@@ -56,6 +56,6 @@ def _apart(arrival: Arrival, number: int) -> Arrival:
 
 
 def at_rate(arrivals: Sequence[Arrival], per_replica: float, replicas: int, copies: int, seed: int) -> list[Arrival]:
-    """The trace at this many requests per second and replica on average."""
+    """The trace at `per_replica` requests per second and replica on average."""
     natural = (len(arrivals) - 1) / max(arrivals[-1].at_s - arrivals[0].at_s, 1e-9)
     return replayed(arrivals, per_replica * replicas / (natural * copies), copies, seed)

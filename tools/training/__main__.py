@@ -1,7 +1,7 @@
-"""`python -m tools.training`: makes the models that come with Slipstream, one command a step.
+"""`python -m tools.training`: makes the models that come with Slipstream, with one command per step.
 
-Each command lives in a file of its own, `tools/training/<name>_command.py`, as a click command called `command`,
-and is imported when it is asked for. The chat model's is `python -m tools.training chat`.
+Each command is a click command called `command` in a file of its own, `tools/training/<name>_command.py`, which is
+imported only when the command runs. The chat model's is `python -m tools.training chat`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 
 
 class Commands(click.Group):
-    """Finds a command's file when it is asked for."""
+    """Imports a command's file only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(path.stem.removesuffix("_command") for path in Path(__file__).parent.glob("*_command.py"))

@@ -1,7 +1,7 @@
-"""How many tokens a check of drafts gives, by source of drafts and temperature, on held-out text.
+"""Measures how many tokens a check of drafts yields on held-out text, by source of drafts and temperature.
 
-A check always gives one token, the target's own; every draft before the first wrong one gives another. Greedy text of a
-small model runs into loops, which every source drafts well, so temperature 1 stands beside it.
+A check always yields one token, the target's own, and another one for each draft before the first wrong one. Greedy
+text of a small model runs into loops, which every source drafts well, so temperature 1 is measured as well.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ DRAFTS = 3
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """Of one source at one temperature."""
+    """The figures of one source at one temperature."""
 
     source: str
     temperature: float
     tokens_per_check: float
     tokens_per_step: float
-    """Of one sequence, steps without drafts included."""
+    """Tokens of one sequence, including steps without drafts."""
     checks: int
     tokens: int
 

@@ -1,8 +1,8 @@
 """Causal attention for training.
 
-On a GPU torch's own kernel. On a CPU its kernel takes half of a training step for a model this small, so there the same
-sum is done in blocks of queries by plain matrix products, with the query heads that share keys folded into rows. The
-way back is written out: derived by autograd, each block's part of the keys' gradient would be as long as all keys.
+On a GPU, torch's own kernel computes it. On a CPU, that kernel takes half of a training step for a model this small, so
+blocks of queries are computed by plain matrix products, with the query heads that share keys folded into rows. The
+backward pass is explicit: in autograd, each block's part of the keys' gradient would be as long as all keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def blockwise(q: Tensor, k: Tensor, v: Tensor, block: int) -> Tensor:
-    """`block` queries at a time, each block against the keys up to its end only."""
+    """Attend with `block` queries at a time, each block only to the keys up to its end."""
     batch, heads, tokens, dim = q.shape
     rows = batch * k.shape[1]
     shared = heads // k.shape[1]
@@ -57,14 +57,14 @@ class Blocks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (given,) = gradients
+        (gradient,) = gradients
         q, k, v, *kept = ctx.saved_tensors
         rows, shared, tokens, dim = q.shape
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for start, shares in zip(range(0, tokens, ctx.block), kept, strict=True):
             end = min(tokens, start + ctx.block)
             size = end - start
-            part = given[:, :, start:end].reshape(rows, shared * size, dim)
+            part = gradient[:, :, start:end].reshape(rows, shared * size, dim)
             queries = q[:, :, start:end].reshape(rows, shared * size, dim)
             dv[:, :end].baddbmm_(shares.transpose(1, 2), part)
             slopes = torch.bmm(part, v[:, :end].transpose(1, 2))

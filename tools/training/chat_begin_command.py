@@ -1,4 +1,4 @@
-"""`python -m tools.training chat_begin`: first weights of a chat model, with the copying circuit laid out."""
+"""`python -m tools.training chat_begin`: writes a chat model's initial weights, with the copying circuit laid out."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tools.training.trainer import Trainer
 
 
 def shares(text: str) -> dict[str, float]:
-    """What --mix says: "facts:1,json:2.5". Raises click.BadParameter naming what is wrong."""
+    """The slices and shares of --mix, such as "facts:1,json:2.5". Raises click.BadParameter, naming the fault."""
     try:
         parts = (part.split(":") for part in text.split(","))
         return {find(name).name: float(share) for name, share in parts}
@@ -35,26 +35,26 @@ def shares(text: str) -> dict[str, float]:
 @click.option("--watch-every", default=0, show_default=True, help="Steps between points of the curve; 0: none.")
 @run_options
 def command(
-    init_from: Path, mix: str, copying: float, watch: str, watch_items: int, watch_every: int, **given: Any
+    init_from: Path, mix: str, copying: float, watch: str, watch_items: int, watch_every: int, **options: Any
 ) -> None:
     """Train on the training side of evals/slices.
 
     A stage is a mixture of slices and window lengths; the next goes on from the folder this one leaves in RUN/export.
     Stop it with SIGTERM, start it again to go on.
     """
-    schedule, settings = schedule_and_settings(given)
+    schedule, settings = schedule_and_settings(options)
     wanted = shares(mix)
     watched = [one.name for one in SLICES if one.name in (watch.split(",") if watch else wanted)]
     coder = ChatCoder(init_from)
     trainer = Trainer(
         model=export.load(init_from, max_position_embeddings=POSITIONS),
-        source=ChatSource(coder, {find(name): share for name, share in wanted.items()}, given["seed"], copying),
+        source=ChatSource(coder, {find(name): share for name, share in wanted.items()}, options["seed"], copying),
         schedule=schedule,
         settings=msgspec.structs.replace(settings, evaluate_every=watch_every),
-        folder=given["run"],
+        folder=options["run"],
         evaluate=learning_curve(coder, watched, watch_items),
         say=click.echo,
     )
     trainer.run()
     end_ids = json.loads((init_from / "generation_config.json").read_text())["eos_token_id"]
-    export.save(trainer.model, given["run"] / "export", init_from, end_ids)
+    export.save(trainer.model, options["run"] / "export", init_from, end_ids)

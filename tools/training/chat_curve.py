@@ -1,8 +1,8 @@
-"""The chat model's learning curve: how many held-out items it would answer with the very reference.
+"""The chat model's learning curve: how many held-out items it would answer exactly as the reference.
 
-An item is right when the model's most likely token is the reference's at every place of the last answer, given the
-places before it: what greedy decoding needs to give it letter by letter, for the price of one forward pass. Answers
-that a check would also accept do not count, so this is a lower bound of what evals.table measures.
+An item is right if the model's most likely token is the reference's at every position of the last answer, given the
+positions before it. Greedy decoding would then return the reference, but this needs only one forward pass. Other
+answers that a check would accept do not count, so this is a lower bound of what evals.table measures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_ONCE_TOKENS = 8192
 def learning_curve(
     coder: ChatCoder, names: list[str], count: int, seed: int = 0
 ) -> Callable[[Llama], dict[str, float]]:
-    """Share of held-out items of each slice that greedy decoding answers with the very reference."""
+    """Share of held-out items of each slice that greedy decoding answers exactly as the reference."""
     slices = {
         name: [coder.conversation(find(name).item(seed + number, Split.HELD_OUT)) for number in range(count)]
         for name in names
@@ -42,17 +42,17 @@ def _exact(model: Llama, conversations: list[tuple[list[int], list[bool]]]) -> f
         part = conversations[start : start + at_once]
         longest = max(len(tokens) for tokens, _ in part)
         ids = torch.tensor([tokens + [BEGIN] * (longest - len(tokens)) for tokens, _ in part])
-        # Only the last answer counts here: what the conversation says before it is given.
+        # only the last answer counts: the conversation before it is part of the prompt
         counted = torch.tensor([_last_answer(counted) + [False] * (longest - len(counted)) for _, counted in part])
         with torch.autocast("cpu", torch.bfloat16):
             hidden = model(ids[:, :-1])
-            rows, places = counted[:, 1:].nonzero(as_tuple=True)
-            best = model.scores(hidden[rows, places]).argmax(-1)
-        wrong = rows[best != ids[:, 1:][rows, places]]
+            rows, columns = counted[:, 1:].nonzero(as_tuple=True)
+            best = model.scores(hidden[rows, columns]).argmax(-1)
+        wrong = rows[best != ids[:, 1:][rows, columns]]
         right += len(part) - len(set(wrong.tolist()))
     return right / len(conversations)
 
 
 def _last_answer(counted: list[bool]) -> list[bool]:
     start = len(counted) - counted[::-1].index(False)
-    return [counts and place >= start for place, counts in enumerate(counted)]
+    return [counts and index >= start for index, counts in enumerate(counted)]

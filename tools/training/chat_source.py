@@ -1,6 +1,6 @@
-"""Windows of program-generated conversations: the slices of evals/, training side only, whole conversations packed.
+"""Windows of whole generated conversations, packed, from the training side of the slices in evals/.
 
-Only what the assistant says counts towards the loss, its end token included.
+Only the assistant's messages count towards the loss, including their end tokens.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tools.training.windows import Window, fitted
 BEGIN, USER, ASSISTANT, END, SYSTEM = range(5)
 """Ids of the chat tokenizer's special tokens."""
 POSITIONS = 4608
-"""Of the chat model: a text of 4,000 tokens, the question and the answer."""
+"""Context of the chat model: a text of 4,000 tokens, the question and the answer."""
 SYSTEM_SHARE = 0.15
-"""Of the conversations that have none, so many get a plain system prompt, which changes nothing in the answer."""
+"""Share of conversations without a system prompt that get a plain one, which does not change the answer."""
 JOINED_SHARE = 0.2
-"""So many conversations go on with a question of any slice: people do not begin anew for each."""
+"""Share of conversations that continue with a question of any slice, as people ask several in a conversation."""
 RULES = "multi-turn"
-"""The slice that may set a rule for all that follows, so that nothing may."""
+"""The slice that may set a rule for all later messages, so that no other question may follow."""
 SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are a helpful, honest and concise assistant.",
@@ -40,27 +40,27 @@ _SAMPLE = 24
 
 
 class ChatCoder:
-    """Conversations to token ids, as the chat template renders them."""
+    """Encodes conversations as token ids, as the chat template renders them."""
 
     def __init__(self, folder: Path) -> None:
         """folder: of the model whose tokenizer is used."""
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Up to and with the token after which the assistant speaks."""
+        """Token ids up to and including the token after which the assistant answers."""
         return [*self._encode(messages)[0], ASSISTANT]
 
     def conversation(self, item: Item) -> tuple[list[int], list[bool]]:
-        """The item with its reference answer, and which tokens count."""
+        """The item with its reference answer, and which tokens count towards the loss."""
         return self._encode([*item.messages, assistant(item.reference)])
 
     @property
     def vocabulary(self) -> int:
-        """How many token ids there are."""
+        """Number of token ids."""
         return int(self._tokenizer.get_vocab_size())
 
     def twins(self) -> list[tuple[int, int]]:
-        """Ids of pieces without and with a space before them, where there are both."""
+        """Pairs of ids: a piece without and with a space before it, if both exist."""
         pieces = self._tokenizer.get_vocab()
         spaced = ((piece[1:], id_) for piece, id_ in sorted(pieces.items()) if len(piece) > 1 and piece[0] == SPACE)
         return [(pieces[plain], id_) for plain, id_ in spaced if plain in pieces]
@@ -83,21 +83,20 @@ class ChatCoder:
 
 
 class ChatSource:
-    """A WindowSource over slices, mixed by the share of tokens each is to have."""
+    """A WindowSource over slices, mixed by their shares of the tokens."""
 
     def __init__(self, coder: ChatCoder, shares: dict[Slice, float], seed: int, copying: float = 0.0) -> None:
-        """shares: of the tokens, need not sum to one. copying: share of the windows that are
-        `copying`'s."""
+        """shares: of the tokens; they need not add up to 1. copying: share of the windows from a CopyingSource."""
         self._copying = copying
         self._copies = CopyingSource(coder.vocabulary, seed, coder.twins())
         self._coder = coder
         self._seed = seed
         self._slices = [one for one, share in shares.items() if share > 0]
-        # A share of tokens becomes a share of conversations by their mean length.
+        # the mean length turns a share of tokens into a share of conversations
         self._weights = [shares[one] / self._mean_tokens(one) for one in self._slices]
 
     def window(self, number: int, length: int) -> Window:
-        """Conversations until one no longer fits; that one is left out, and a few more are tried in its place."""
+        """Conversations until the window is full. One that does not fit is left out, and a few others are tried."""
         choices = random.Random(f"{self._seed}/{length}/{number}")
         if choices.random() < self._copying:
             return self._copies.window(number, length)
@@ -105,8 +104,8 @@ class ChatSource:
         counted: list[bool] = []
         misses = 0
         while misses < 4 and len(tokens) < length - 16:
-            which = choices.choices(self._slices, self._weights)[0]
-            more, more_counted = self._conversation(which, choices)
+            drawn = choices.choices(self._slices, self._weights)[0]
+            more, more_counted = self._conversation(drawn, choices)
             if len(tokens) + len(more) <= length + 1:
                 tokens += more
                 counted += more_counted
@@ -114,9 +113,9 @@ class ChatSource:
                 misses += 1
         return fitted(tokens, counted, length, BEGIN)
 
-    def _conversation(self, which: Slice, choices: random.Random) -> tuple[list[int], list[bool]]:
-        item = which.item(choices.getrandbits(62), Split.TRAIN, for_training=True)
-        if which.name != RULES and choices.random() < JOINED_SHARE:
+    def _conversation(self, drawn: Slice, choices: random.Random) -> tuple[list[int], list[bool]]:
+        item = drawn.item(choices.getrandbits(62), Split.TRAIN, for_training=True)
+        if drawn.name != RULES and choices.random() < JOINED_SHARE:
             after = choices.choices(self._slices, self._weights)[0].item(choices.getrandbits(62), Split.TRAIN)
             if after.messages[0]["role"] != "system":
                 before = (*item.messages, assistant(item.reference))

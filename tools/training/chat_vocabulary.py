@@ -1,9 +1,9 @@
-"""Learns the chat model's vocabulary: a word is cut alike with and without a space before it.
+"""Learns the chat model's vocabulary, which splits a word alike with and without a space before it.
 
-Ordinary byte-pair merges make " plant" and "plant" different pieces, so that writing a word at the start of a line that
-was read inside a sentence is spelling and not copying. Here a space may join only a whole first piece, after all other
-merges (the order of merges is the order of their use), so the two differ in the first token alone. Source of the
-rest: Sennrich et al. 2016, byte-pair encoding.
+Ordinary byte-pair merges make " plant" and "plant" different pieces, so a model must spell, not copy, a word at the
+start of a line that it read inside a sentence. Here, a space may join only a whole first piece, after all other merges
+(merges are applied in their order), so the two differ only in the first token. Source of the rest: Sennrich et al.
+2016, byte-pair encoding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|end|>", "<|system|>")
 SPLIT = r"\n[ \t]*| ?\p{L}+| ?\d| ?[^\s\p{L}\d]+|\s+"
-"""Never merged across: a newline with its indentation, a word, one digit, a run of signs."""
+"""Units that no merge crosses: a newline with its indentation, a word, one digit, a run of punctuation."""
 SPACE = "\u0120"
 """How byte-level tokenizers write a space."""
 
@@ -24,10 +24,10 @@ Merge = tuple[str, str]
 
 
 def learn(texts: Iterable[str], syllables: Iterable[str], vocabulary: int) -> Tokenizer:
-    """A tokenizer of that many tokens, special ones first; it encodes any text, byte by byte where it must.
+    """A tokenizer of `vocabulary` tokens, special ones first. It encodes any text, byte by byte if necessary.
 
-    texts: without invented words, whose syllables are given instead (with a space where they begin a word) and come
-    before all else, lest a whole invented word become a token.
+    texts: without invented words. syllables: of the invented words, with a space if they begin a word. They are learned
+    first, so that no whole invented word becomes a token.
     """
     words, spaced = _words(texts)
     first, beginnings = _words(syllables)
@@ -36,7 +36,7 @@ def learn(texts: Iterable[str], syllables: Iterable[str], vocabulary: int) -> To
     merges = _merges(first, len(first) * 3, {})
     room = vocabulary - len(SPECIAL_TOKENS) - len(alphabet)
     low, high = len(merges), room
-    while low < high:  # the most merges whose pieces, and those of them that begin a word after a space, find room
+    while low < high:  # the most merges whose pieces fit, with those that begin a word after a space
         middle = (low + high + 1) // 2
         tried = _merges(words, middle, merges)
         low, high = (middle, high) if _size(tried, spaced) <= room else (low, middle - 1)
@@ -57,7 +57,7 @@ def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 def _words(texts: Iterable[str]) -> tuple[dict[str, int], set[str]]:
-    """How often each word occurs, the space before it left away, and the words that had one."""
+    """How often each word occurs, without the space before it, and the words that had one."""
     cut = _pre_tokenizer()
     parts = collections.Counter(part for text in texts for part, _ in cut.pre_tokenize_str(text))
     words: collections.Counter[str] = collections.Counter()
@@ -71,7 +71,7 @@ def _words(texts: Iterable[str]) -> tuple[dict[str, int], set[str]]:
 
 
 def _merges(words: Mapping[str, int], count: int, before: Mapping[Merge, None]) -> dict[Merge, None]:
-    """`before`, and the most frequent pair again and again until there are `count`."""
+    """`before`, extended by the most frequent pair until there are `count` merges."""
     merges = dict(before)
     cuts = {word: cut(word, merges) for word in words}
     while len(merges) < count:
@@ -108,7 +108,7 @@ def _join(pieces: list[str], merge: Merge) -> list[str]:
 
 
 def _starts(merges: Mapping[Merge, None], spaced: set[str]) -> set[str]:
-    """First pieces of words after a space, and every letter, which may be one of a word never seen."""
+    """First pieces of words after a space, and every letter and digit, with which an unknown word may begin."""
     return {cut(word, merges)[0] for word in spaced} | set(
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
     )

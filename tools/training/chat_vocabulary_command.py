@@ -17,11 +17,11 @@ from evals.slices.vocabulary import CITIES, COMMON, NAMES
 from tools.training.chat_vocabulary import learn
 
 LONGEST = 1000
-"""Characters of a text that is read: a longer one is a table of invented words."""
+"""Longest text that is read, in characters: a longer one is a table of invented words."""
 
 
 def texts(one: Slice, items: int) -> Iterator[str]:
-    """What is said in a slice's first training items, without invented words."""
+    """The texts of a slice's first training items, without invented words."""
     known = {*COMMON, *NAMES, *CITIES}
     for seed in range(items):
         item = one.item(seed, Split.TRAIN)

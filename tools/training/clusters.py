@@ -1,8 +1,8 @@
 """Groups files that are near-copies of each other, so that no copy of a held-out file is trained on.
 
-Files are sets of shingles: four code lines in a row, comments and blank lines dropped (else every licence header would
-join its package). Of all shingles those whose hash is divisible by `KEEP_ONE_IN` stand for the file (a bottom-less
-sketch; Broder 1997). Two files are joined when they share `SHARED` of the smaller one's sketch; groups are transitive.
+A file is a set of shingles: four code lines in a row, without comments and blank lines (else every licence header would
+join its package). The shingles whose hash is divisible by `KEEP_ONE_IN` represent the file (a mod-m sketch; Broder
+1997). Two files are joined if they share `SHARED` of the smaller one's sketch; groups are transitive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMON = 40
 
 
 def sketch(text: str) -> frozenset[int]:
-    """The hashes that stand for a text; of a short text all."""
+    """The hashes that represent a text; all hashes of a short text."""
     lines = [line for raw in text.splitlines() if (line := "".join(raw.split())) and not line.startswith("#")]
     count = max(1, len(lines) - LINES + 1)
     hashes = {xxhash.xxh3_64_intdigest("\n".join(lines[at : at + LINES]).encode()) for at in range(count)}
@@ -29,7 +29,7 @@ def sketch(text: str) -> frozenset[int]:
 
 
 def clusters(texts: Mapping[str, str]) -> dict[str, str]:
-    """Name of each text: name of its group (the first name in it, in sorted order)."""
+    """The group of each text, named after its first text in sorted order."""
     sketches = {name: sketch(text) for name, text in texts.items()}
     holders: dict[int, list[str]] = defaultdict(list)
     for name in sorted(sketches):

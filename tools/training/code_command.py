@@ -15,7 +15,7 @@ from tools.training.trainer import Trainer
 
 
 def source(corpus: Path, tokenizer: Path, seed: int, stdlib_weight: float = 3.0, fim_share: float = 0.5) -> CodeSource:
-    """Windows of a corpus's training part. stdlib_weight: how often the standard library is read, against packages."""
+    """Windows of a corpus's training part. stdlib_weight: of the standard library, relative to packages."""
     train = load(corpus).part("train")
     weights = [stdlib_weight if name.startswith("stdlib") else 1.0 for name in train]
     return CodeSource(list(train.values()), weights, tokenizer, seed, fim_share)
@@ -36,11 +36,11 @@ def command(
     rope_theta: float | None,
     fim_share: float,
     stdlib_weight: float,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Train on code: half plain, half gaps to fill. Stop it with SIGTERM, start it again to go on."""
-    schedule, settings = schedule_and_settings(given)
+    schedule, settings = schedule_and_settings(options)
     changes = {} if rope_theta is None else {"rope_theta": rope_theta}
     model = export.load(init_from, max_position_embeddings=context, **changes)
-    windows = source(corpus, init_from, given["seed"], stdlib_weight, fim_share)
-    Trainer(model, windows, schedule, settings, given["run"], say=click.echo).run()
+    windows = source(corpus, init_from, options["seed"], stdlib_weight, fim_share)
+    Trainer(model, windows, schedule, settings, options["run"], say=click.echo).run()

@@ -1,7 +1,7 @@
-"""Finds the Python files a code model learns from, with their licences, and splits off what is held out.
+"""Finds the Python files that a code model learns from, with their licences, and splits off held-out files.
 
-Three parts: `train`; `held` (groups of near-copies drawn from the base standard library); `new` (files of a newer
-standard library that resemble none of the base one or of the packages: what did not exist when the base was written).
+There are three parts: `train`; `held` (groups of near-copies drawn from the base standard library); `new` (files of a
+newer standard library that resemble no file of the base library or the packages, so that the base cannot contain them).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Corpus(msgspec.Struct, frozen=True):
 def collect(
     stdlib: Path, newer: list[Path], site_packages: list[Path], packages: list[str], package_bytes: int, seed: int
 ) -> Corpus:
-    """Read and split. newer: libraries of later Pythons, of which only what is new is used, as `new`; package_bytes: at
-    most so much of one package. Raises ConfigError for a package that is missing or not permissively licensed."""
+    """Read and split. newer: libraries of later Pythons, of which only new files are used, as `new`; package_bytes:
+    limit per package. Raises ConfigError for a package that is missing or not permissively licensed."""
     texts: dict[str, str] = {}
     licences: dict[str, str] = {}
 
@@ -82,7 +82,7 @@ def collect(
 
 
 def split(texts: dict[str, str], base: str, later: list[str], seed: int, held_share: float = 0.04) -> dict[str, str]:
-    """Part of each file that is used. Whole groups go one way; later files in a group with older ones are not used."""
+    """The part of each file that is used. Groups stay whole; later files in a group with older ones are not used."""
     groups: dict[str, list[str]] = {}
     for name, group in clusters(texts).items():
         groups.setdefault(group, []).append(name)
@@ -90,9 +90,9 @@ def split(texts: dict[str, str], base: str, later: list[str], seed: int, held_sh
     for group, names in sorted(groups.items()):
         older = [name for name in names if name.split("/")[0] not in later]
         if not older:
-            # of one new file in several versions the latest stands for all
+            # of several versions of a new file, only the latest is used
             latest = max(names, key=lambda name: later.index(name.split("/")[0]))
-            # a file by the same name in the base library was rewritten, not new
+            # a file with the same name in the base library was rewritten and is not new
             if f"{base}/{latest.split('/', 1)[1]}" not in texts:
                 parts[latest] = "new"
             continue
@@ -104,7 +104,7 @@ def split(texts: dict[str, str], base: str, later: list[str], seed: int, held_sh
 
 
 def usable(path: Path, root: Path) -> str | None:
-    """The text of a file worth learning from: readable, of middling size, written by hand and not a table."""
+    """The text of a file worth learning from: readable, of medium size, written by hand and not a table."""
     if SKIPPED_FOLDERS.intersection(path.relative_to(root).parts[:-1]) or not path.is_file():
         return None
     if not SMALLEST_BYTES <= path.stat().st_size <= LARGEST_BYTES:
@@ -121,14 +121,14 @@ def usable(path: Path, root: Path) -> str | None:
 
 
 def licence_of(distribution: importlib.metadata.Distribution) -> str:
-    """What its metadata says. Raises ConfigError if that is not a permissive licence."""
+    """The licence in the package's metadata. Raises ConfigError if it is not permissive."""
     metadata = distribution.metadata
     values = [value for key in ("License-Expression", "License") for value in metadata.get_all(key) or ()]
-    said = [value.split("\n")[0][:60] for value in values]
-    said += [line.split("::")[-1].strip() for line in metadata.get_all("Classifier") or () if "License ::" in line]
-    licence = next((text for text in said if PERMISSIVE.search(text)), "")
-    if not licence or NOT_PERMISSIVE.search(" ".join(said)):
-        raise ConfigError(f"{metadata['Name']}: licence {said} is not known to be permissive; leave the package out")
+    names = [value.split("\n")[0][:60] for value in values]
+    names += [line.split("::")[-1].strip() for line in metadata.get_all("Classifier") or () if "License ::" in line]
+    licence = next((text for text in names if PERMISSIVE.search(text)), "")
+    if not licence or NOT_PERMISSIVE.search(" ".join(names)):
+        raise ConfigError(f"{metadata['Name']}: licence {names} is not known to be permissive; leave the package out")
     return licence
 
 
@@ -155,7 +155,7 @@ def save(corpus: Corpus, folder: Path) -> None:
 
 
 def load(folder: Path) -> Corpus:
-    """Read what `save` wrote. Raises ConfigError if it is not there or a text is not the manifest's."""
+    """Read what `save` wrote. Raises ConfigError if it is missing or a text does not match the manifest."""
     try:
         files = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=list[CodeFile])
         texts = msgspec.msgpack.decode((folder / "texts.msgpack").read_bytes(), type=dict[str, str])

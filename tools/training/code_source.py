@@ -18,12 +18,12 @@ CHARACTERS_PER_TOKEN = 3.2
 
 
 class CodeSource:
-    """Windows over texts, each drawn by weight times size."""
+    """Windows over texts, which are drawn in proportion to weight times size."""
 
     def __init__(
         self, texts: Sequence[str], weights: Sequence[float], tokenizer: Path, seed: int, fim_share: float = 0.5
     ) -> None:
-        """weights: how often a character of that text is wanted, against the others'."""
+        """weights: the relative frequency of each text's characters."""
         self._texts = texts
         self._reach = list(itertools.accumulate(len(text) * w for text, w in zip(texts, weights, strict=True)))
         self._tokenizer = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
@@ -42,7 +42,7 @@ class CodeSource:
         return self._texts[bisect.bisect(self._reach, rng.random() * self._reach[-1])]
 
     def _plain(self, rng: random.Random, length: int) -> Coded:
-        """Documents one after another, the first from anywhere in it."""
+        """Documents one after another; the first may begin anywhere in its text."""
         ids: list[int] = []
         counted: list[bool] = []
         while len(ids) <= length:
@@ -82,7 +82,7 @@ class CodeSource:
 
 
 def fim_tokens(tokenizer: Tokenizer) -> FimTokens:
-    """The ids of a tokenizer's gap tokens. Raises ConfigError naming one that it does not have."""
+    """The ids of a tokenizer's gap tokens. Raises ConfigError, naming a missing one."""
     ids: list[int] = []
     for name in ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|endoftext|>"):
         number = tokenizer.token_to_id(name)

@@ -1,7 +1,7 @@
-"""Windows that nothing but copying explains: random token ids said again, and looked up by their key.
+"""Windows that only copying can predict: random token ids that are repeated, or looked up by a key.
 
-A model that has not yet learnt to continue what it has seen before (an induction head, Olsson et al. 2022) learns it
-here fastest, since every counted token can be known from the window and from nothing else.
+A model learns to continue what it has seen before (an induction head, Olsson et al. 2022) fastest here, since every
+counted token follows from the window and from nothing else.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from tools.training.windows import Window, fitted
 
 _FIRST_ID = 5
-"""Below are special tokens."""
+"""Smaller ids are special tokens."""
 
 
 class CopyingSource:
     """A WindowSource of random ids of a vocabulary, the same for the same seed."""
 
     def __init__(self, vocabulary: int, seed: int, twins: Sequence[tuple[int, int]] = ()) -> None:
-        """twins: ids of pieces without and with a space before them; some passages are said again as the others."""
+        """twins: pairs of ids, without and with a space before the piece; some passages are repeated as their twins."""
         self._vocabulary = vocabulary
         self._seed = seed
         self._twins = twins
 
     def window(self, number: int, length: int) -> Window:
-        """Passages said again and tables looked up, in turn, until the window is full."""
+        """Repeated passages and tables with look-ups, in random order, until the window is full."""
         choices = random.Random(f"{self._seed}/copying/{length}/{number}")
         tokens: list[int] = []
         counted: list[bool] = []
@@ -37,12 +37,12 @@ class CopyingSource:
         return fitted(tokens, counted, length, 0)
 
     def _alphabet(self, choices: random.Random) -> list[int]:
-        """Of few ids it takes several of them in a row to know the place, of many one is enough."""
+        """Random ids. Among few ids, several in a row identify a position; among many, a single one does."""
         size = int(math.exp(choices.uniform(math.log(12), math.log(self._vocabulary))))
         return [choices.randrange(_FIRST_ID, self._vocabulary) for _ in range(size)]
 
     def _again(self, choices: random.Random, length: int) -> tuple[list[int], list[bool]]:
-        """A passage, and parts of it once or twice more, perhaps with something between."""
+        """A passage, then one or two parts of it again, perhaps with random ids between them."""
         alphabet = self._alphabet(choices)
         size = choices.randint(6, min(length // 2, 128))
         passage = choices.choices(alphabet, k=size)
@@ -61,9 +61,9 @@ class CopyingSource:
         return tokens, counted
 
     def _table(self, choices: random.Random, length: int) -> tuple[list[int], list[bool]]:
-        """Records of a key and a value among fixed words, then some of them again, of which the value counts.
+        """Records of a key and a value among fixed ids, then some of them again, whose values count.
 
-        As many records as the window has room for at most: what is looked up in 2,000 tokens is learnt in as many.
+        There are at most as many records as fit: look-ups over 2,000 tokens are learned in such windows.
         """
         alphabet = self._alphabet(choices)
         before, between, after = (

@@ -1,8 +1,8 @@
-"""Cross entropy over a wide vocabulary, some rows at a time, its gradients computed on the way.
+"""Cross entropy over a wide vocabulary, some rows at a time, with its gradients computed in the same pass.
 
-Scores of all rows at once, in float32 and with their gradients, are tens of megabytes that pass through memory several
-times. A few hundred rows at a time stay in the cache, and nothing but the gradients of the inputs is kept (as the Liger
-kernels of Hsu et al. 2024 do on GPUs).
+The scores of all rows, in float32 and with their gradients, are tens of megabytes that pass through memory several
+times. A few hundred rows at a time stay in the cache, and only the gradients of the inputs are kept, as in the Liger
+kernels for GPUs (Hsu et al. 2024).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def cross_entropy_sum(hidden: Tensor, table: Tensor, targets: Tensor) -> Tensor:
 
 
 class InRows(torch.autograd.Function):
-    """`cross_entropy_sum`, so many rows at a time."""
+    """`cross_entropy_sum`, `rows` at a time."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, table: Tensor, targets: Tensor, rows: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""`python -m tools.training drafts`: how many tokens a check of drafts gives a model, by source and temperature."""
+"""`python -m tools.training drafts`: measures the tokens that a check of drafts yields, by source and temperature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.training.code_files import load
 from tools.training.evaluate_command import PARTS, stretches
 
 LONGEST_QUESTION = 1500
-"""Tokens: a text of 2,000 to look something up in says nothing about drafts, and takes long."""
+"""Longest question in tokens: looking something up in a text of 2,000 shows nothing about drafts and takes long."""
 
 
 @click.command()
@@ -32,18 +32,18 @@ LONGEST_QUESTION = 1500
 def command(model: Path, corpus: Path | None, head: Path | None, prompts: int, new_tokens: int, seed: int) -> None:
     """Continue held-out text one piece at a time, with three drafts a check."""
     torch.set_num_threads(1)
-    asked = questions(model, prompts // 8) if corpus is None else code(model, corpus, prompts, seed)
-    rows = measure(model, asked, new_tokens, head or model / "draft")
-    click.echo(table(rows, len(asked)))
-    click.echo(msgspec.json.encode({"model": model.name, "prompts": len(asked), "acceptance": rows}).decode())
+    drawn = questions(model, prompts // 8) if corpus is None else code(model, corpus, prompts, seed)
+    rows = measure(model, drawn, new_tokens, head or model / "draft")
+    click.echo(table(rows, len(drawn)))
+    click.echo(msgspec.json.encode({"model": model.name, "prompts": len(drawn), "acceptance": rows}).decode())
 
 
 def questions(model: Path, each: int) -> list[list[int]]:
-    """Held-out questions of every slice, `each` of one, as the chat template renders them."""
+    """`each` held-out questions of every slice, as the chat template renders them."""
     coder = ChatCoder(model)
     items = [one.item(1000 + number, Split.HELD_OUT) for one in SLICES for number in range(each)]
-    asked = [coder.prompt(item.messages) for item in items]
-    return [ids for ids in asked if len(ids) < LONGEST_QUESTION]
+    prompts = [coder.prompt(item.messages) for item in items]
+    return [ids for ids in prompts if len(ids) < LONGEST_QUESTION]
 
 
 def code(model: Path, corpus: Path, count: int, seed: int) -> list[list[int]]:
@@ -54,7 +54,7 @@ def code(model: Path, corpus: Path, count: int, seed: int) -> list[list[int]]:
 
 
 def table(rows: list[Acceptance], prompts: int) -> str:
-    """As Markdown: tokens per check and per step."""
+    """Tokens per check and per step, as Markdown."""
     lines = [f"| {prompts} prompts: tokens per check / per step | greedy | temperature 1 |", "|---|---|---|"]
     for source in ("EAGLE", "n-gram"):
         cells = [f"{row.tokens_per_check:.2f} / {row.tokens_per_step:.2f}" for row in rows if row.source == source]

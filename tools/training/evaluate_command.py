@@ -57,7 +57,7 @@ def command(
 def evaluate(
     folder: Path, corpus: Corpus, head: Path | None, lines: int, sequences: int, prompts: int, seed: int
 ) -> dict[str, Any]:
-    """All figures, with numbers of items."""
+    """All figures, with the number of items of each."""
     model = export.load(folder).eval()
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     parts = {part: list(corpus.part(part).values()) for part in PARTS}
@@ -87,8 +87,8 @@ def evaluate(
         }
         figures["sequences"] = sequences
     if prompts:
-        asked = stretches(texts, tokenizer, prompts, seed)
-        rows = acceptance.measure(folder, asked, 96, head)
+        drawn = stretches(texts, tokenizer, prompts, seed)
+        rows = acceptance.measure(folder, drawn, 96, head)
         figures["acceptance"] = [msgspec.to_builtins(row) for row in rows]
         figures["prompts"] = prompts
     return figures

@@ -13,7 +13,7 @@ from tools.training.greedy import generate
 
 
 class Example(NamedTuple):
-    """What stands before the cursor and after it."""
+    """The text before the cursor and after it."""
 
     before: str
     after: str
@@ -34,7 +34,7 @@ EXAMPLES = (
 
 
 def complete(model: Path) -> list[str]:
-    """The model's greedy line for each example, asked for as the gateway asks where no word is healed: with
+    """The model's greedy line for each example, with the prompt that the gateway sends if no word is healed:
     `Tokenizer.fill_ids`."""
     tokenizer = Tokenizer.load(model)
     prompts = [tokenizer.fill_ids(before, after) for before, after in EXAMPLES]

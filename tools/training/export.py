@@ -18,7 +18,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 
 def load(folder: Path, **changes: Any) -> Llama:
     """The model of a folder, in float32, with changes to its shape that no weight depends on (rope_theta,
-    max_position_embeddings). Raises ConfigError naming the file that is no plain Llama with tied embeddings."""
+    max_position_embeddings). Raises ConfigError, naming the file, if it is not a plain Llama with tied embeddings."""
     path = folder / "config.json"
     try:
         raw = msgspec.json.decode(path.read_bytes())
@@ -60,7 +60,7 @@ def save(model: Llama, folder: Path, tokenizer: Path, end_ids: list[int]) -> Non
     tensors = {name: tensor.to(torch.bfloat16).contiguous().cpu() for name, tensor in model.state_dict().items()}
     path = folder / "model.safetensors"
     save_file(tensors, str(path), metadata={"format": "pt"})
-    path.chmod(0o644)  # the library makes it readable to its owner alone
+    path.chmod(0o644)  # the library makes it readable only to its owner
     for name in TOKENIZER_FILES:
         source = tokenizer / name
         if source.exists() and source.resolve() != (folder / name).resolve():
@@ -72,7 +72,7 @@ def save(model: Llama, folder: Path, tokenizer: Path, end_ids: list[int]) -> Non
 
 
 def from_checkpoint(path: Path) -> tuple[Llama, int]:
-    """The weights of a trainer's checkpoint, and how many tokens they have seen in that run."""
+    """The weights of a trainer's checkpoint, and the number of tokens that the run has read."""
     state = torch.load(path, map_location="cpu")
     model = Llama(msgspec.convert(state["shape"], Shape))
     model.load_state_dict(state["model"])

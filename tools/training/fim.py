@@ -3,8 +3,8 @@
 
     <|fim_suffix|> suffix <|fim_prefix|> prefix <|fim_middle|> middle <|endoftext|>
 
-In three gaps of five the half-typed line stands after the middle token, as part of what the model continues, so that in
-serving a keystroke changes only the end of the prompt (EFIM, arXiv 2505.21889, by whole lines).
+In three gaps of five, the half-typed line comes after the middle token, as part of the text that the model continues.
+When such a model is served, a keystroke changes only the end of the prompt (EFIM, arXiv 2505.21889, by whole lines).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class FimTokens(NamedTuple):
 
 
 def single_line(text: str, rng: random.Random) -> Gap | None:
-    """The rest of one line from a cursor in it: mostly anywhere in the line, at times where a word begins or ends; one
-    time in ten only up to the brackets and quotes that close the line, as editors write them ahead of the cursor. None
-    if the text has no line to take."""
+    """The rest of one line from a cursor in it: mostly anywhere in the line, sometimes where a word begins or ends. One
+    time in ten, it ends before the line's closing brackets and quotes, which editors insert ahead of the cursor. None
+    if the text has no usable line."""
     lines = _line_spans(text)
     if not lines:
         return None
@@ -63,7 +63,7 @@ def single_line(text: str, rng: random.Random) -> Gap | None:
 
 
 def several_lines(text: str, rng: random.Random, most: int = 8) -> Gap | None:
-    """From a cursor in or before a line to the end of one of the next lines, at most `most` on."""
+    """From a cursor in or before a line to the end of one of the next `most` lines. None for a text of one line."""
     lines = _line_spans(text)
     if len(lines) < 2:
         return None
@@ -75,17 +75,17 @@ def several_lines(text: str, rng: random.Random, most: int = 8) -> Gap | None:
 
 
 def broken(text: str, encode: Callable[[str], list[int]], rng: random.Random) -> Coded:
-    """A text as it would be encoded had somebody stopped typing in one line of five, somewhere, and gone on: most of
-    these places are within a word, which then falls into other pieces than usual. The last piece before such a place is
-    no guess that counts (nobody writes it who does not stop there); how to go on from it is what there is to learn."""
-    places = []
+    """A text encoded as if the user had paused somewhere in one line of five. Most pauses are within a word, which is
+    then split into unusual pieces. The last piece before a pause does not count, as it occurs only there: the model
+    learns how to continue from it."""
+    pauses = []
     for start, end in _line_spans(text):
         first = end - len(text[start:end].lstrip())
         if rng.random() < 0.2 and first + 1 < end:
-            places.append(rng.randrange(first + 1, end))
+            pauses.append(rng.randrange(first + 1, end))
     ids: list[int] = []
     counted: list[bool] = []
-    for start, end in itertools.pairwise([0, *places, len(text)]):
+    for start, end in itertools.pairwise([0, *pauses, len(text)]):
         piece = encode(text[start:end])
         ids += piece
         counted += [True] * len(piece)
@@ -98,13 +98,13 @@ def lay_out(gap: Gap, encode: Callable[[str], list[int]], tokens: FimTokens, lin
     """A gap's tokens, at most `room` of them, or none if the middle alone does not fit. The last piece before the
     cursor does not count, as in `broken`.
 
-    line_after: the line that the cursor is in begins after the middle token. What is too much is cut from the start of
-    the prefix and the end of the suffix, the suffix keeping at most a third.
+    line_after: whether the cursor's line comes after the middle token. Excess tokens are cut from the start of the
+    prefix and the end of the suffix; the suffix keeps at most a third, or what a short prefix leaves.
     """
     template = FillTemplate(tokens.prefix, tokens.suffix, (tokens.middle,), "spm", line_after)
     cut = template.cut(gap.prefix)
     prefix, suffix = encode(gap.prefix[:cut]), encode(gap.suffix)
-    # the half-typed line is encoded on its own, as in serving: the model learns to go on from a piece of a word
+    # the half-typed line is encoded on its own, as in serving: the model learns to continue from a piece of a word
     typed = encode(gap.prefix[cut:])
     middle = typed + encode(gap.middle)
     sides = room - len(middle) - 4

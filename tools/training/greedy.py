@@ -1,4 +1,4 @@
-"""Generates with the engine that serves, step by step in this process: what is measured is what a user gets."""
+"""Generates with the serving engine, step by step in this process, so that measurements match what users get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tools.training head`: trains a draft head for a finished model and writes it beside the model."""
+"""`python -m tools.training head`: trains a draft head for a finished model and writes it next to the model."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def command(
     from_head: Path | None,
     out: Path | None,
     dtype: str,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Train a draft head: with --text for any model that the engine serves; for those that are made here with --corpus
     on code, else on chats. A step takes --batch-tokens."""
-    schedule, settings = schedule_and_settings(given)
+    schedule, settings = schedule_and_settings(options)
     if text is not None and corpus is not None:
         raise click.UsageError("give --text or --corpus")
     device = torch.device(settings.device)
@@ -70,12 +70,12 @@ def command(
     target: Target = _served(model, device) if text is not None else _own(model, device)
     windows: WindowSource
     if text is not None:
-        windows = TextSource(text, Tokenizer.load(model), given["seed"] + 1, text_tokens)
+        windows = TextSource(text, Tokenizer.load(model), options["seed"] + 1, text_tokens)
     elif corpus is not None:
-        windows = code_command.source(corpus, model, given["seed"] + 1)
+        windows = code_command.source(corpus, model, options["seed"] + 1)
     else:
-        # every slice alike, training side only
-        windows = ChatSource(ChatCoder(model), dict.fromkeys(SLICES, 1.0), given["seed"] + 1)
+        # an equal share of every slice, training side only
+        windows = ChatSource(ChatCoder(model), dict.fromkeys(SLICES, 1.0), options["seed"] + 1)
     length = min(schedule.lengths)
     head_settings = HeadSettings(
         windows=max(1, settings.batch_tokens // length),
@@ -83,7 +83,7 @@ def command(
         adam_rate=settings.adam_rate,
     )
     head = checkpoint.load(from_head) if from_head else begin(target, windows, draft_vocabulary, length)
-    trainer = HeadTrainer(head, target, windows, schedule, head_settings, given["run"], say=click.echo)
+    trainer = HeadTrainer(head, target, windows, schedule, head_settings, options["run"], say=click.echo)
     trainer.run()
     folder = out or model / "draft"
     checkpoint.save(trainer.head, folder, written)
@@ -91,8 +91,8 @@ def command(
 
 
 def numbers_of(model: Path) -> torch.dtype:
-    """The number format that a head of this model is written in: an engine computes both in one, and heads of another
-    are refused. Raises ConfigError for a model in a format that no head has."""
+    """The number format of a head for this model: an engine computes both in one format and refuses a head in another.
+    Raises ConfigError for a model in a format that heads cannot have."""
     dtype = ModelConfig.read(model).dtype
     if dtype not in DTYPES:
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""Trains an EAGLE-3 draft head for a finished model, on the windows that the model itself was trained on.
+"""Trains an EAGLE-3 draft head for a finished model on a source of windows.
 
-The head is begun from parts of its target: its guess is read off by the target's own last norm and output rows, and its
-layer's MLP is the target's last one, so that it has to learn what to do with them and not what tokens are. Targets are
-the model's whole distributions (soft), over the windows' own text. Resumable like `trainer`.
+The head starts with parts of its target: the target's last norm and output rows, and the MLP of the target's last
+layer. So it learns to use them, not what tokens are. It is trained on the model's whole distributions (soft targets)
+over the windows' own text. A run can be resumed, like one of `trainer`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHECKPOINT = "head.pt"
 
 
 class Target(Protocol):
-    """A finished model, as one that learns to guess its tokens looks at it: `tools.training.model.Llama` or any that
+    """The interface of a finished model to the training of its head: `tools.training.model.Llama`, or any model that
     the engine serves."""
 
     @property
@@ -37,12 +37,12 @@ class Target(Protocol):
 
     @property
     def embedding(self) -> Tensor:
-        """The table of its input, (vocab, hidden). Where it is, everything is computed."""
+        """The table of its input, (vocab, hidden), on the device that computes everything."""
         ...
 
     def hidden_and_outputs(self, ids: Tensor, wanted: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
-        """ids: (1, tokens). Returns hidden states after the last norm, and what the wanted layers (from 0, ascending)
-        gave out, (1, tokens, hidden) each."""
+        """ids: (1, tokens). Returns hidden states after the last norm, and the outputs of the wanted layers (from 0,
+        ascending), (1, tokens, hidden) each."""
         ...
 
     def scores(self, hidden: Tensor) -> Tensor:
@@ -58,18 +58,18 @@ class HeadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How to train a head."""
 
     guesses: int = 3
-    """In a row, while training."""
+    """Consecutive drafts in training."""
     windows: int = 8
-    """In one optimizer step."""
+    """Windows in one optimizer step."""
     muon_rate: float = 0.05
     adam_rate: float = 3e-3
     report_every: int = 10
-    """Steps."""
+    """Steps between reports."""
     save_every_s: float = 120.0
 
 
 def begin(target: Target, source: WindowSource, draft_vocabulary: int, length: int) -> EagleHead:
-    """A head for this target, on its device. The tokens it can guess are the most frequent counted ones of the source's
+    """A new head for this target, on its device. Its vocabulary is the most frequent counted tokens of the source's
     first 400 windows."""
     shape, device = target.shape, target.embedding.device
     head = EagleHead(
@@ -102,7 +102,7 @@ def begin(target: Target, source: WindowSource, draft_vocabulary: int, length: i
 
 
 class HeadTrainer:
-    """One run, on the target's device. The target is only read."""
+    """One run on the target's device. The target does not change."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class HeadTrainer:
             say(f"resumed at step {self.step}")
 
     def run(self, until: int | None = None) -> list[float]:
-        """Train to the last step, or to step `until`. Returns the last report: accuracy of each guess in a row."""
+        """Train to the last step, or to step `until`. Returns the last report: accuracy by draft."""
         last = self._schedule.steps if until is None else until
         saved, began, first = time.monotonic(), time.process_time(), self.step
         recent: list[list[float]] = []

@@ -1,9 +1,9 @@
-"""How often the rest of a line is completed exactly: the model between two sides, and from left to right.
+"""Measures how often a model completes the rest of a line exactly, with both sides of the gap and from left to right.
 
-A line is drawn from all code lines of the held-out files (not blank, no comment, at least four characters, the first
-three lines of a file left out), each as likely as another; the cursor from all places in its content, so between 1 and
-all of its characters are wanted. The model sees `PREFIX_CHARACTERS` before the cursor and `SUFFIX_CHARACTERS` after the
-line, and writes greedily until a newline or its end token; trailing spaces apart, the text must be the same.
+Lines are drawn uniformly from all code lines of the held-out files (not blank, no comment, at least four characters,
+not among a file's first three lines), and cursors uniformly from their content, so that between 1 and all characters
+are wanted. The model sees `PREFIX_CHARACTERS` before the cursor and `SUFFIX_CHARACTERS` after the line, and generates
+greedily until a newline or its end token. The text must be the same except for trailing spaces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAYS = (AS_ASKED, WHOLE_PREFIX, LEFT_TO_RIGHT)
 
 
 class Cursor(NamedTuple):
-    """A place in a line, what stands before it and after its line, and what was really written there."""
+    """A position in a line: the text before it, the rest of the line, and the text after the line."""
 
     before: str
     rest: str
@@ -42,29 +42,29 @@ class Cursor(NamedTuple):
 
 
 class LineScores(NamedTuple):
-    """Of one way to ask."""
+    """The scores of one way to prompt."""
 
     exact: float
     exact_long: float
-    """Of the lines of which at least eight characters are wanted."""
+    """Exact share of the lines of which at least eight characters are wanted."""
     bits_per_byte: float
-    """Of the true rest, given the prompt."""
+    """Bits per byte of the true rest, given the prompt."""
 
 
 def draw(texts: Sequence[str], count: int, seed: int, *, whole: bool = False) -> list[Cursor]:
-    """Cursors as the module says; the same for the same arguments. whole: with all of the text before and after."""
-    places: list[tuple[int, int, int]] = []
+    """Cursors as described above; the same for the same arguments. whole: with all of the text before and after."""
+    spans: list[tuple[int, int, int]] = []
     for index, text in enumerate(texts):
         start = 0
         for number, line in enumerate(text.splitlines(keepends=True)):
             content = line.strip()
             if number >= 3 and len(content) >= 4 and not content.startswith("#"):
                 first = start + line.index(content)
-                places.append((index, first, first + len(content)))
+                spans.append((index, first, first + len(content)))
             start += len(line)
     rng = random.Random(seed)
     cursors = []
-    for index, first, end in rng.sample(places, min(count, len(places))):
+    for index, first, end in rng.sample(spans, min(count, len(spans))):
         at, text = rng.randrange(first, end), texts[index]
         if whole:
             cursors.append(Cursor(text[:at], text[at:end], text[end:], index))
@@ -79,9 +79,9 @@ def draw(texts: Sequence[str], count: int, seed: int, *, whole: bool = False) ->
 
 
 def prompts(tokenizer: Tokenizer, cursor: Cursor) -> dict[str, list[int]]:
-    """The ways to ask: as the gateway does, with all that precedes the cursor before the middle token, left to right
-    only. The first two differ for a model that learnt to continue the half-typed line (`engines/tokenizer/fill.py`).
-    Raises ConfigError for a model that cannot fill."""
+    """The prompts by way: as the gateway sends it, with the whole prefix before the middle token, and left to right.
+    The first two differ for a model that learned to continue the half-typed line (`engines/tokenizer/fill.py`).
+    Raises ConfigError for a model that cannot fill gaps."""
     if tokenizer.fill is None:
         raise ConfigError("the model has no fill-in-the-middle tokens: there is no line for it to complete")
     whole = msgspec.structs.replace(tokenizer.fill, line_after=False)
@@ -93,12 +93,12 @@ def prompts(tokenizer: Tokenizer, cursor: Cursor) -> dict[str, list[int]]:
 
 
 def score_lines(folder: Path, model: Llama, cursors: Sequence[Cursor]) -> dict[str, LineScores]:
-    """By way to ask. folder: the exported model, which generates; model: the same for losses."""
+    """Scores by way to prompt. folder: the exported model, which generates; model: the same model, for losses."""
     tokenizer = Tokenizer.load(folder)
-    asked = [prompts(tokenizer, cursor) for cursor in cursors]
+    by_cursor = [prompts(tokenizer, cursor) for cursor in cursors]
     scores = {}
-    for way in asked[0]:
-        ids = [ask[way] for ask in asked]
+    for way in by_cursor[0]:
+        ids = [ways[way] for ways in by_cursor]
         texts = generate(folder, ids, max_tokens=MAX_TOKENS, stop=("\n",)).texts
         right = [text.rstrip() == cursor.rest.rstrip() for text, cursor in zip(texts, cursors, strict=True)]
         long = [hit for hit, cursor in zip(right, cursors, strict=True) if len(cursor.rest) >= 8]

@@ -11,14 +11,14 @@ from tools.training.code_files import CodeFile
 
 
 def write(files: Sequence[CodeFile], path: Path) -> None:
-    """The same files give the same bytes."""
+    """Write a manifest; equal files give equal bytes."""
     lines = [f"{file.name}\t{file.part}\t{file.bytes}\t{file.licence}\t{file.sha256}\n" for file in files]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 
 def read(path: Path) -> list[CodeFile]:
-    """What `write` wrote. Raises ConfigError naming the line that is no such."""
+    """Read what `write` wrote. Raises ConfigError, naming an invalid line."""
     files = []
     for number, line in enumerate(gzip.decompress(path.read_bytes()).decode().splitlines(), 1):
         try:
@@ -30,7 +30,7 @@ def read(path: Path) -> list[CodeFile]:
 
 
 def require_same(files: Sequence[CodeFile], path: Path) -> None:
-    """Raises ConfigError naming the first file that is missing, too many or another than in the manifest."""
+    """Raises ConfigError, naming the first file that is missing, superfluous or different from the manifest's."""
     wanted = {file.name: file for file in read(path)}
     found = {file.name: file for file in files}
     for name in sorted(wanted.keys() | found.keys()):

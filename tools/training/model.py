@@ -1,6 +1,6 @@
-"""The Llama that is trained here: plain torch with gradients, parameters named as Hugging Face checkpoints name them.
+"""The Llama that is trained here: plain torch with gradients and the parameter names of Hugging Face checkpoints.
 
-engines.embedded serves the same arithmetic without gradients, from pages; a test compares the two on an export.
+engines.embedded computes the same without gradients, from a paged cache; a test compares the two on an export.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tools.training.attention import attend
 from tools.training.pointwise import gated, scaled_to_one
 
 LONG = 2048
-"""Windows of more tokens keep only what enters each layer, and compute the layer again on the way back: the attention
-weights of 8,192 tokens would take 0.5 GB a layer."""
+"""Windows of more tokens keep only the input of each layer and recompute the layer in the backward pass: the attention
+weights of 8,192 tokens would take 0.5 GB per layer."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Llama(nn.Module):
-    """Token ids to hidden states and scores."""
+    """Maps token ids to hidden states and scores."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Llama(nn.Module):
         return self.hidden_and_outputs(ids, ())[0]
 
     def hidden_and_outputs(self, ids: Tensor, wanted: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
-        """`forward`, and what the wanted layers (from 0, ascending) gave out, (batch, tokens, hidden) each."""
+        """`forward`, and the outputs of the wanted layers (from 0, ascending), (batch, tokens, hidden) each."""
         x = functional.embedding(ids, self.embedding)
         cos, sin = rotation(self.shape, ids.shape[1], x.device)
         layers = self.model["layers"]
@@ -81,7 +81,7 @@ class Llama(nn.Module):
 
     @property
     def embedding(self) -> Tensor:
-        """The table of both ends, (vocab, hidden)."""
+        """The table of input and output, (vocab, hidden)."""
         table = self.model["embed_tokens"].weight
         assert isinstance(table, Tensor)
         return table
@@ -91,8 +91,8 @@ class Llama(nn.Module):
         return self.embedding if name == "lm_head.weight" else self.get_parameter(name)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Random weights: normal, of standard deviation 0.02 for the table and 1/sqrt(inputs) for matrices, whose
-        outputs into the residual stream begin at zero."""
+        """Set random weights: normal with standard deviation 0.02 for the table and 1/sqrt(inputs) for matrices, but
+        zero for those that write to the residual stream."""
         for name, parameter in self.named_parameters():
             if parameter.ndim == 1:
                 nn.init.ones_(parameter)
@@ -104,7 +104,7 @@ class Llama(nn.Module):
 
 
 class Norm(nn.Module):
-    """RMSNorm. Under autocast its output has the narrow type, in which it is needed."""
+    """RMSNorm. Under autocast, its output has the narrow type that its users need."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Norm(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and MLP, each added to the stream."""
+    """Attention and MLP, each added to the residual stream."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Layer(nn.Module):
 
 
 def rows(parts: nn.ModuleDict, *names: str) -> Tensor:
-    """The weights of several linears with the same input as one: one product of matrices instead of several."""
+    """The weights of several linears with the same input as one, for one matrix product instead of several."""
     return torch.cat([parts.get_parameter(f"{name}.weight") for name in names])
 
 
@@ -177,7 +177,7 @@ def rotation(shape: Shape, tokens: int, device: torch.device) -> tuple[Tensor, T
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions, halves paired as Llama checkpoints pair them."""
+    """Apply rotary positions, with halves paired as in Llama checkpoints."""
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     first, second = x.chunk(2, -1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)

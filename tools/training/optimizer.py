@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Optimizer:
-    """Rates are peaks; each step says what share of them it uses."""
+    """Rates are peaks; each step uses a share of them."""
 
     def __init__(self, model: nn.Module, muon_rate: float, adam_rate: float) -> None:
         matrices: list[nn.Parameter] = []
@@ -34,10 +34,10 @@ class Optimizer:
         return norm
 
     def state(self) -> list[dict[str, Any]]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return [part.state_dict() for part, _ in self._parts]
 
     def restore(self, states: list[dict[str, Any]]) -> None:
-        """From a checkpoint; the rates stay those given to this object."""
+        """Restore a checkpoint's state; the rates stay those given to this object."""
         for (part, _), state in zip(self._parts, states, strict=True):
             part.load_state_dict(state)

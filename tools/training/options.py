@@ -1,4 +1,4 @@
-"""Command-line options that every training command has, and what they make."""
+"""The command-line options of every training command, and the schedule and settings that they define."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def run_options(command: Command) -> Command:
 
 
 def schedule_and_settings(given: dict[str, Any]) -> tuple[Schedule, Settings]:
-    """What `run_options` were given; sets torch's threads and how this process keeps memory. Raises ConfigError for a
-    device that is not there."""
+    """Schedule and settings from the values of `run_options`. Sets torch's threads and keeps freed memory in this
+    process. Raises ConfigError for a device that does not exist."""
     device = device_of(given["device"])
     torch.set_num_threads(given["threads"])
     keep_freed_memory()
@@ -65,7 +65,7 @@ def schedule_and_settings(given: dict[str, Any]) -> tuple[Schedule, Settings]:
 
 
 def device_of(text: str) -> torch.device:
-    """`cpu`, `cuda` or `cuda:1`. Raises ConfigError for anything else, and where torch finds no such GPU."""
+    """`cpu`, `cuda` or `cuda:1`. Raises ConfigError for anything else, and if torch finds no such GPU."""
     kind, _, number = text.partition(":")
     if text == "cpu":
         return torch.device(text)

@@ -1,4 +1,4 @@
-"""Compares two ways to do the same items: the mean difference, and how far chance may have moved it."""
+"""Compares two methods on the same items: the mean difference and its confidence bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ONE_SIDED_95 = NormalDist().inv_cdf(0.95)
 
 
 class Difference(NamedTuple):
-    """A mean of differences between 0 and 1 in size, with bounds that each hold with 95 % confidence, one at a time."""
+    """A mean of differences between 0 and 1 in size, with a lower and an upper bound at 95 % confidence each."""
 
     mean: float
     lower: float
@@ -20,8 +20,8 @@ class Difference(NamedTuple):
 
 
 def difference(one: Sequence[float], other: Sequence[float], groups: Sequence[Hashable]) -> Difference:
-    """How much better `one` is. groups: items of one group (lines of one file) go wrong together, so that the groups'
-    sums are what varies independently; there should be some dozens of them.
+    """How much better `one` is. groups: items of one group (such as lines of one file) fail together, so that only the
+    groups' sums vary independently; there should be some dozens of groups.
 
     Source of the variance: the cluster-robust one of a mean (Liang and Zeger 1986), with the factor G / (G - 1).
     Raises ValueError for sequences of different length, or fewer than two groups.
@@ -39,7 +39,7 @@ def difference(one: Sequence[float], other: Sequence[float], groups: Sequence[Ha
 
 
 def edit_similarity(one: str, other: str) -> float:
-    """1: the same; 0: nothing in common. 1 minus the Levenshtein distance over the longer one's length."""
+    """1 minus the Levenshtein distance over the longer text's length: 1 for equal texts, 0 for nothing in common."""
     if one == other:
         return 1.0
     row = list(range(len(other) + 1))

@@ -1,5 +1,5 @@
-"""The parts of a layer that are no products of matrices, with gradients written out: fewer passes over memory than
-torch's own derivatives of the same sums, which are a fifth of a step of a model this small."""
+"""The parts of a layer that are not matrix products, with explicit gradients: they take fewer passes over memory than
+torch's own derivatives, which take a fifth of a step of a model this small."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def scaled_to_one(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def gated(gate_and_up: Tensor) -> Tensor:
-    """silu(gate) * up, where the last dimension is one after the other."""
+    """silu(gate) * up, where the last dimension holds gate, then up."""
     product: Tensor = Gate.apply(gate_and_up)  # type: ignore[no-untyped-call]
     return product
 
@@ -35,11 +35,11 @@ class RootMeanSquare(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, scale = ctx.saved_tensors
         size = x.shape[-1]
-        given = gradients[0].reshape(-1, size)
+        gradient = gradients[0].reshape(-1, size)
         unit = (x * scale).view(-1, size)
-        product = given * unit
+        product = gradient * unit
         dots = torch.mv(product, weight) / -size
-        for_x = (given * weight).addcmul_(unit, dots[:, None]).mul_(scale.view(-1, 1))
+        for_x = (gradient * weight).addcmul_(unit, dots[:, None]).mul_(scale.view(-1, 1))
         return for_x.view(x.shape), product.sum(0), None
 
 

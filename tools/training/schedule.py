@@ -1,7 +1,7 @@
-"""How fast to learn and how long the windows are, by step: warm up, stay, then fall in a straight line to zero.
+"""The learning rate and the window length by step: the rate warms up, stays constant, then falls linearly to zero.
 
-Everything is a function of the step alone, and staying depends on no total, so a run may be made longer as long as it
-has not begun to fall.
+Both depend only on the step, and the constant phase on no total, so a run can be made longer as long as its rate has
+not begun to fall.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Steps are optimizer steps."""
 
     steps: int
-    """All of them."""
+    """All steps of the run."""
     warmup: int = 40
     decay: int = 0
-    """The last so many, over which the rate falls to zero."""
+    """The last steps, over which the rate falls to zero."""
     lengths: dict[int, float] = msgspec.field(default_factory=lambda: {512: 1.0})
-    """Window length: share of the steps."""
+    """Share of the steps by window length."""
     seed: int = 0
 
     def rate(self, step: int) -> float:

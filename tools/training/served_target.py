@@ -1,4 +1,4 @@
-"""A model as the engine serves it, for training a draft head on: any folder of the Llama family that it loads."""
+"""A model as the engine serves it, to train a draft head for: any folder of the Llama family that the engine loads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ServedTarget:
         self._model = load_model(folder, "auto", device=device)
         self._checkpoint = Checkpoint(folder)
         self._tied = config.tie_word_embeddings
-        # how positions are stretched is the target's own matter: a head turns by the plain base frequency
+        # only the target scales positions: a head rotates by the plain base frequency
         self.shape = Shape(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
@@ -57,7 +57,7 @@ class ServedTarget:
 
     def hidden_and_outputs(self, ids: Tensor, wanted: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
         """ids: (1, tokens)."""
-        # the engine's kernels round by themselves
+        # the engine's kernels do their own rounding
         with torch.autocast(self.embedding.device.type, enabled=False):
             hidden, outputs = states_of(self._model, [ids[0].tolist()], wanted)
         return hidden[None], [output[None].float() for output in outputs]

@@ -1,4 +1,4 @@
-"""How well a model predicts text: bits per byte, share of likeliest tokens that are right, and loss by position."""
+"""Measures how well a model predicts text: bits per byte, top-1 accuracy, and loss by position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.training.model import Llama
 
 
 class TextScores(NamedTuple):
-    """Over all tokens of some texts."""
+    """Scores over all tokens of some texts."""
 
     bits_per_byte: float
     top1: float
@@ -26,7 +26,7 @@ class TextScores(NamedTuple):
 @torch.inference_mode()
 def score_texts(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], context: int) -> TextScores:
     """Predict every token of every text from at most `context` before it: each text is cut into stretches of that many,
-    and a stretch sees nothing of the one before it but its last token (at the start: the end-of-text token)."""
+    and a stretch sees only the last token of the one before it (at the start, the end-of-text token)."""
     nats = right = tokens = 0.0
     size = 0
     for text in texts:
@@ -46,8 +46,8 @@ def score_positions(
 ) -> list[float]:
     """Mean loss in nats between the edges (positions, ascending; the last is the context).
 
-    The texts form a ring; sequences begin at equal distances around it, so every piece of text is met at several
-    positions when sequences * context exceeds the ring.
+    The texts form a ring; sequences begin at equal distances around it, so every piece of text occurs at several
+    positions if sequences * context exceeds the ring.
     """
     ring: list[int] = []
     for text in texts:

@@ -1,4 +1,4 @@
-"""Windows of any texts, by a model's own tokenizer and chat template."""
+"""Windows of any texts, in a model's own tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tools.training.windows import Window, fitted
 
 
 class TextSource:
-    """A `WindowSource`: the texts' passages in an order of its own, and again in another one."""
+    """A `WindowSource` of the texts' passages in random order, with a new order in each round."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, seed: int, most_tokens: int) -> None:
-        """path: as `read_passages` takes it; most_tokens: of the texts in all."""
+        """path: see `read_passages`; most_tokens: limit over all texts."""
         self._path = path
         self._tokenizer = tokenizer
         self._seed = seed
@@ -24,10 +24,10 @@ class TextSource:
         self._order = cache(self._shuffled)
 
     def window(self, number: int, length: int) -> Window:
-        """See `WindowSource`. Raises ConfigError when the texts cannot be read or hold nothing."""
+        """See `WindowSource`. Raises ConfigError if the texts cannot be read or are empty."""
         passages = self._passages(length)
-        round_, place = divmod(number, len(passages))
-        passage = passages[self._order(round_, len(passages))[place]]
+        round_, index = divmod(number, len(passages))
+        passage = passages[self._order(round_, len(passages))[index]]
         counted = [position > passage.start for position in range(len(passage.ids))]
         return fitted(passage.ids, counted, length, 0)
 

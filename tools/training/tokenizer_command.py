@@ -1,5 +1,5 @@
-"""`python -m tools.training tokenizer`: learns a code model's byte-level BPE vocabulary. The chat model's is
-`tools/training/chat_vocabulary.py`'s."""
+"""`python -m tools.training tokenizer`: learns a code model's byte-level BPE vocabulary. `chat_vocabulary.py` learns
+the chat model's."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tools.training.code_files import load
 
 SPECIAL_TOKENS = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|pad|>"]
 SPLIT = r"\n[ \t]*| ?[A-Za-z_]+| ?\d| ?[^\sA-Za-z_\d]+|\s+"
-"""Never merged across: a newline with its indentation, a word, one digit, a run of signs."""
+"""Units that no merge crosses: a newline with its indentation, a word, one digit, a run of punctuation."""
 
 
 def learn(texts: Iterable[str], vocabulary: int) -> Tokenizer:
-    """A tokenizer of that many tokens, the special ones first. It encodes any text, byte by byte where it must."""
+    """A tokenizer of `vocabulary` tokens, special ones first. It encodes any text, byte by byte if necessary."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -1,10 +1,10 @@
-"""Trains a Llama on a source of windows: seeded, resumable to the bit, at low demands (one thread is enough).
+"""Trains a Llama on a source of windows: seeded, resumable bit for bit, and with low demands (one thread is enough).
 
-    trainer = Trainer(model, source, schedule, settings, folder)   # resumes when the folder holds a checkpoint
+    trainer = Trainer(model, source, schedule, settings, folder)   # resumes if the folder holds a checkpoint
     trainer.run()
 
 The folder gets `checkpoint.pt` (weights, optimizer, step) and `log.jsonl` (one line per report). SIGTERM and SIGINT end
-the run after the step at hand, with a checkpoint. To go on for longer, or to begin the fall of the rate, start it again
+the run after the current step, with a checkpoint. To continue for longer, or to start the decay of the rate, restart it
 with another schedule.
 """
 
@@ -30,23 +30,23 @@ CHECKPOINT = "checkpoint.pt"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run goes about it."""
+    """The settings of a run."""
 
     batch_tokens: int = 4096
-    """In one optimizer step."""
+    """Tokens in one optimizer step."""
     micro_tokens: int = 4096
-    """In one forward and backward pass; less needs less memory. A window is never split."""
+    """Tokens in one forward and backward pass; fewer need less memory. A window is never split."""
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
     device: str = "cpu"
     compiled: bool = False
-    """Layers through torch.compile: faster by a tenth after seconds to a minute for each window length."""
+    """Whether to run layers through torch.compile: a tenth faster, after seconds to a minute for each window length."""
     report_every: int = 20
-    """Steps."""
+    """Steps between reports."""
     save_every_s: float = 120.0
-    """Of wall time."""
+    """Wall time between checkpoints."""
     evaluate_every: int = 0
-    """Steps; 0: never."""
+    """Steps between evaluations; 0 for none."""
 
 
 class Trainer:
@@ -62,7 +62,7 @@ class Trainer:
         evaluate: Callable[[Llama], dict[str, float]] | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """evaluate: figures to log now and then; say: takes progress lines for a person."""
+        """evaluate: returns figures to log; say: called with lines of progress."""
         self.model = model.to(settings.device)
         if settings.compiled:
             model.compile_layers()
@@ -76,14 +76,14 @@ class Trainer:
         self._optimizer = Optimizer(model, settings.muon_rate, settings.adam_rate)
         self._tokens = 0
         self._windows = 0
-        """Windows read so far: the number of the next one."""
+        """Number of windows read so far, which is the number of the next one."""
         self._stopping = False
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / CHECKPOINT).exists():
             self._restore()
 
     def run(self, until: int | None = None) -> None:
-        """Train to the schedule's last step (or to step `until`), a stop signal, whichever is first."""
+        """Train until the schedule's last step, step `until` or a stop signal, whichever is first."""
         last = self._schedule.steps if until is None else min(until, self._schedule.steps)
         before = {name: signal.signal(name, self._stop) for name in (signal.SIGTERM, signal.SIGINT)}
         saved = began = time.monotonic()
@@ -107,7 +107,7 @@ class Trainer:
         self.save()
 
     def save(self) -> None:
-        """Write the checkpoint; a crash while writing leaves the one before."""
+        """Write the checkpoint; a crash while writing keeps the previous one."""
         state = {
             "model": self.model.state_dict(),
             "shape": msgspec.to_builtins(self.model.shape),
@@ -140,11 +140,11 @@ class Trainer:
             part = slice(start, start + at_once)
             inputs, targets = data.inputs[part].to(settings.device), data.targets[part].to(settings.device)
             counted = data.counted[part].to(settings.device)
-            places = counted.flatten().nonzero()[:, 0]
+            positions = counted.flatten().nonzero()[:, 0]
             # master weights stay float32
             with torch.autocast(settings.device, torch.bfloat16):
-                hidden = self.model(inputs).flatten(0, 1).index_select(0, places)  # only what counts: the table is wide
-            loss = cross_entropy_sum(hidden, self.model.embedding, targets.flatten()[places]) / total
+                hidden = self.model(inputs).flatten(0, 1).index_select(0, positions)  # not all: the table is wide
+            loss = cross_entropy_sum(hidden, self.model.embedding, targets.flatten()[positions]) / total
             torch.autograd.backward(loss)
             loss_sum += loss.detach().item()
         self._optimizer.step(self._schedule.rate(self.step))

@@ -1,7 +1,7 @@
-"""What a trainer reads: windows of tokens, each with a mask of the tokens whose prediction counts.
+"""The input of a trainer: windows of tokens, each with a mask of the tokens whose prediction counts.
 
-A source is addressed by number and not read in order, so that a run resumed at step n sees the very batches that an
-uninterrupted one sees.
+A source is addressed by number and not read in order, so that a run resumed at step n gets the same batches as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Window(NamedTuple):
 
 
 class WindowSource(Protocol):
-    """Every window depends on nothing but the source's own seed and the arguments."""
+    """Every window depends only on the source's own seed and the arguments."""
 
     def window(self, number: int, length: int) -> Window:
         """The `number`-th window, padded (uncounted) or cut to `length + 1` tokens."""
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 
 def batch(source: WindowSource, first: int, count: int, length: int) -> Batch:
-    """Windows first .. first + count - 1. Raises ValueError if one has not `length + 1` tokens."""
+    """Windows first .. first + count - 1. Raises ValueError if one does not have `length + 1` tokens."""
     windows = [source.window(number, length) for number in range(first, first + count)]
     for window in windows:
         if len(window.tokens) != length + 1 or len(window.counted) != length + 1:

@@ -1,1 +1,1 @@
-"""What a deployment's own traffic is like, and as a trace that can be simulated. From the ledger and prefix samples."""
+"""Describes a deployment's own traffic and exports it as a trace to simulate, from the ledger and prefix samples."""

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import msgspec
 
 MIN_WINDOWS = 10
-"""Fewer windows say nothing of how counts vary."""
+"""Fewer windows do not show how counts vary."""
 
 
 class Burstiness(msgspec.Struct, frozen=True):
-    """None: too few requests, or too short a time, to tell."""
+    """A measure is None for too few requests or too short a time."""
 
     rate: float | None
     """Requests per second on average, from the first to the last."""
@@ -24,9 +24,9 @@ class Burstiness(msgspec.Struct, frozen=True):
     dispersion_1s: float | None
     """Variance of the number of arrivals in a second over its mean: above 1, they come in bursts."""
     dispersion_60s: float | None
-    """The same for minutes: how much the rate itself changes."""
+    """The same for minutes, which shows how much the rate itself changes."""
     busiest_minute: int
-    """Most arrivals in a minute of the clock."""
+    """Largest number of arrivals in a clock minute."""
 
 
 def burstiness(at_s: Sequence[float]) -> Burstiness:

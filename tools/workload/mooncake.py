@@ -1,7 +1,7 @@
 """Requests as a trace in Mooncake's format: times, lengths and numbers of blocks, no text and no digest.
 
-Equal numbers are equal prefixes. They are given out anew for each trace, in order of appearance: two traces cannot be
-compared, nor a trace with what the deployment stores.
+Equal numbers are equal prefixes. Each trace assigns its own numbers in order of appearance, so traces cannot be
+compared with each other, nor with the deployment's records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tools.workload.request import Request
 
 
 class Line(msgspec.Struct, frozen=True):
-    """As `tools.simulator.trace.MooncakeLine` reads it. timestamp: whole milliseconds from the first request."""
+    """A line that `tools.simulator.trace.MooncakeLine` reads. timestamp: whole milliseconds from the first request."""
 
     timestamp: int
     input_length: int
@@ -24,12 +24,12 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def lines(requests: Iterable[Request]) -> Iterator[Line]:
-    """One for each request that an engine had. requests: by arrival.
+    """One line for each request that an engine received. requests: by arrival.
 
-    Blocks that no digest is known of, the last one of every prompt among them, are of that prompt alone.
+    Blocks without a known digest, such as the last one of every prompt, get numbers of their own.
     """
     numbers: dict[int, int] = {}
-    given = 0
+    following = 0
     start_s: float | None = None
     for request in requests:
         if not request.prompt_tokens:
@@ -40,12 +40,12 @@ def lines(requests: Iterable[Request]) -> Iterator[Line]:
         for block in known:
             number = numbers.get(block)
             if number is None:
-                number = numbers[block] = given
-                given += 1
+                number = numbers[block] = following
+                following += 1
             hash_ids.append(number)
         for _ in range(-(-request.prompt_tokens // SAMPLE_TOKENS) - len(known)):
-            hash_ids.append(given)
-            given += 1
+            hash_ids.append(following)
+            following += 1
         yield Line(
             round((request.at_s - start_s) * 1e3), request.prompt_tokens, max(request.output_tokens, 1), hash_ids
         )

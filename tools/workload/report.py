@@ -17,7 +17,7 @@ PREFIXES_SHOWN = 5
 
 
 class Quantiles(msgspec.Struct, frozen=True):
-    """By nearest rank; all None of nothing."""
+    """Quantiles by nearest rank; all None without values."""
 
     p50: float | None
     p95: float | None
@@ -25,7 +25,7 @@ class Quantiles(msgspec.Struct, frozen=True):
 
 
 class SharedPrefix(msgspec.Struct, frozen=True):
-    """A beginning of at least 512 tokens that several prompts have, as long as it is common to all of them."""
+    """The longest common prefix of several prompts, of at least 512 tokens."""
 
     tokens: int
     requests: int
@@ -38,27 +38,27 @@ class Workload(msgspec.Struct, frozen=True):
     tier: str
     requests: int
     not_served: int
-    """No engine had them, so that their lengths are not known; they count in nothing but the arrivals."""
+    """Requests that no engine received, so that their lengths are unknown; they count only as arrivals."""
     sampled: int
-    """Served, with a prefix sample: what sessions and sharing are told from."""
+    """Served requests with a prefix sample, from which sessions and sharing are derived."""
     prompt_tokens: Quantiles
     output_tokens: Quantiles
     sessions: int
     turns: Quantiles
-    """Of a session."""
+    """Turns per session."""
     gap_s: Quantiles
-    """From the end of a turn until the next one arrives."""
+    """Time from the end of a turn to the arrival of the next one."""
     reusable_share: float | None
-    """Part of the prompt tokens that an earlier request of the organization had, as the gateways saw it."""
+    """Fraction of the prompt tokens that an earlier request of the organization had, as the gateways counted."""
     cached_share: float | None
-    """Part of them that engines reused, as they told."""
+    """Fraction of the prompt tokens that engines reported as reused."""
     shared_prefixes: tuple[SharedPrefix, ...]
-    """Those that save most tokens, the most first."""
+    """The prefixes that save the most tokens, the largest saving first."""
     arrivals: Burstiness
 
 
 def workloads(requests: Iterable[Request]) -> list[Workload]:
-    """One for each organization and tier, those with most requests first. requests: by arrival."""
+    """One for each organization and tier, those with the most requests first. requests: by arrival."""
     groups: dict[tuple[str, str], list[Request]] = defaultdict(list)
     for request in requests:
         groups[request.organization_id, request.tier].append(request)
@@ -103,10 +103,10 @@ def turns_of(sampled: Iterable[Request]) -> list[list[Request]]:
 
 
 def shared_prefixes(sampled: Iterable[Request]) -> tuple[SharedPrefix, ...]:
-    """Where prompts part: each prefix that more prompts have than any longer one."""
+    """The prefixes after which prompts diverge: each one that more prompts have than any longer one."""
     prompts: dict[int, int] = defaultdict(int)
     blocks: dict[int, int] = {}
-    most_behind: dict[int, int] = defaultdict(int)
+    most_longer: dict[int, int] = defaultdict(int)
     chains = [request.blocks for request in sampled]
     for chain in chains:
         for depth, block in enumerate(chain, 1):
@@ -114,11 +114,11 @@ def shared_prefixes(sampled: Iterable[Request]) -> tuple[SharedPrefix, ...]:
             blocks[block] = depth
     for chain in chains:
         for block, longer in itertools.pairwise(chain):
-            most_behind[block] = max(most_behind[block], prompts[longer])
+            most_longer[block] = max(most_longer[block], prompts[longer])
     shared = [
         SharedPrefix(blocks[block] * SAMPLE_TOKENS, count)
         for block, count in prompts.items()
-        if count > max(most_behind[block], 1)
+        if count > max(most_longer[block], 1)
     ]
     shared.sort(key=lambda prefix: (-(prefix.requests - 1) * prefix.tokens, -prefix.tokens))
     return tuple(shared[:PREFIXES_SHOWN])

@@ -1,4 +1,4 @@
-"""One request of the traffic that was, read from the ledger and its prefix sample."""
+"""One past request, read from the ledger and its prefix sample."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 from contracts.dated_request_id import arrived_at_s, first_at
 
 READ_AT_ONCE = 2_000
-# A request's last attempt is the one whose answer the client had. What was computed for nobody is complete and on no
-# bill, or not complete. What the deployment asks for a purpose of its own, such as evals, is nobody's traffic.
+# The client received the answer of a request's last attempt. An answer that no client received is complete and not
+# billed, or not complete. Requests with a purpose of the deployment's own, such as evals, are not customers' traffic.
 REQUESTS = """
 SELECT DISTINCT ON (event.request_id)
        event.request_id, event.organization_id::text AS organization_id, event.tier, event.model,
@@ -31,7 +31,7 @@ SELECT DISTINCT ON (event.request_id)
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Times: epoch seconds."""
+    """Times are epoch seconds."""
 
     request_id: str
     organization_id: str
@@ -40,11 +40,11 @@ class Request(msgspec.Struct, frozen=True):
     at_s: float
     ended_s: float
     prompt_tokens: int
-    """As the engine told, or where it did not as the gateway counted; 0: no engine had it."""
+    """The engine's count, or else the gateway's; 0 if no engine received the request."""
     output_tokens: int
     cached_tokens: int = 0
     reusable_tokens: int | None = None
-    """None, and no session: its prompt was not sampled."""
+    """None, like the session, if the prompt was not sampled."""
     session_id: str | None = None
     turn: int = 1
     blocks: tuple[int, ...] = ()
@@ -58,7 +58,7 @@ async def read(
     organization_id: UUID | None = None,
     tier: str | None = None,
 ) -> AsyncIterator[Request]:
-    """All requests of customers that arrived in between, by arrival. The connection is in one transaction meanwhile."""
+    """All requests of customers between two times, by arrival. The connection stays in one transaction meanwhile."""
     bounds = first_at(since.timestamp()), first_at(until.timestamp())
     async with connection.transaction(readonly=True):
         async for row in connection.cursor(REQUESTS, *bounds, organization_id, tier, prefetch=READ_AT_ONCE):

@@ -16,30 +16,30 @@ transformers: Any = importlib.import_module("transformers")
 
 
 class Clock:
-    """A streamer that only looks at the clock; generate hands it the prompts first, then every step's tokens."""
+    """A streamer that only records times; `generate` passes it the prompts first, then every step's tokens."""
 
     def __init__(self) -> None:
         self._started_s = time.perf_counter()
         self.arrived_s: list[float] = []
 
     def put(self, _: Any) -> None:
-        """One step's tokens."""
+        """Record the time of one step's tokens."""
         self.arrived_s.append(time.perf_counter() - self._started_s)
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Do nothing; `generate` calls it after the last token."""
 
 
 def main() -> None:
     folder, threads = sys.argv[1], int(sys.argv[2])
     torch.set_num_threads(threads)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-    # None as an option of generate would mean: as configured
+    # passed to generate, None would mean the configured token
     model.generation_config.eos_token_id = None
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for line in sys.stdin:
-        asked = json.loads(line)
-        prompts, tokens = asked["prompts"], asked["tokens"]
+        task = json.loads(line)
+        prompts, tokens = task["prompts"], task["tokens"]
         clock = Clock()
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])

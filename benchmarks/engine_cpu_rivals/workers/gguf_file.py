@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def write_shape(writer: Any, config: dict[str, Any], kind: str) -> None:
-    """The hyperparameters."""
+    """Write the hyperparameters."""
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     writer.add_name("bench")
@@ -66,7 +66,7 @@ def write_shape(writer: Any, config: dict[str, Any], kind: str) -> None:
 
 
 def write_tokens(writer: Any, config: dict[str, Any], definition: dict[str, Any]) -> None:
-    """A byte-level BPE vocabulary; prompts come as ids, so only decoding has to be right."""
+    """Write a byte-level BPE vocabulary; prompts arrive as ids, so only decoding has to be right."""
     names = {id_: text for text, id_ in definition["model"]["vocab"].items()}
     names.update({token["id"]: token["content"] for token in definition["added_tokens"]})
     control = {token["id"] for token in definition["added_tokens"] if token["special"]}
@@ -83,7 +83,7 @@ def write_tokens(writer: Any, config: dict[str, Any], definition: dict[str, Any]
 
 
 def tensors(path: Path) -> Any:
-    """(name, float32 array) of every tensor in a safetensors file; numpy itself knows no bfloat16."""
+    """(name, float32 array) of every tensor in a safetensors file; numpy itself has no bfloat16."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     for name, entry in json.loads(data[8:start]).items():
@@ -99,7 +99,7 @@ def tensors(path: Path) -> Any:
 
 
 def write_tensor(writer: Any, name: str, values: Any, config: dict[str, Any], kind: str) -> None:
-    """One tensor under llama.cpp's name and in its order."""
+    """Write one tensor under llama.cpp's name and in its order of rows."""
     stem = name.removesuffix(".weight")
     if stem.startswith("model.layers."):
         number, _, part = stem.removeprefix("model.layers.").partition(".")
@@ -119,7 +119,7 @@ def write_tensor(writer: Any, name: str, values: Any, config: dict[str, Any], ki
 
 
 def interleaved(values: Any, heads: int) -> Any:
-    """Rotary pairs next to each other, as llama.cpp rotates them; Hugging Face keeps them half a head apart."""
+    """Place rotary pairs side by side, as llama.cpp rotates them; Hugging Face keeps them half a head apart."""
     rows, width = values.shape
     return np.ascontiguousarray(values.reshape(heads, 2, rows // heads // 2, width).swapaxes(1, 2).reshape(rows, width))
 

@@ -1,8 +1,8 @@
-"""Questions of one's own: `own/NAME.jsonl`, each line a conversation and how to tell a right answer.
+"""A tenant's own questions: `own/NAME.jsonl`, with a conversation and the check of its answer on each line.
 
     {"messages": [{"role": "user", "content": "2 + 2?"}], "check": {"kind": "numeric", "answer": 4}, "cluster": "sums"}
 
-docs/guides/add-a-slice.md has all fields. Every line is checked before the first is asked.
+docs/guides/add-a-slice.md has all fields. Every line is validated before the first question is asked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(path: Path, sandbox: Sandbox) -> Sequence[FileSlice]:
-    """The file as one slice of its name."""
+    """The file as one slice with the file's name."""
     name = path.stem
     if not _NAME.fullmatch(name):
         raise SliceFileError(

@@ -1,4 +1,4 @@
-"""Lines of a file, checked one by one: what does not fit is named by file, line and field."""
+"""Reads a file line by line; an error names the file, the line and the field."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from evals.slices.files.error import SliceFileError
 
 RowT = TypeVar("RowT")
 MAX_BYTES = 256 << 20
-"""Of a file, unpacked."""
+"""Limit of a file, unpacked."""
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<field>[^`]*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file, those of a `.gz` unpacked. Raises SliceFileError."""
+    """The bytes of a file; a `.gz` is unpacked. Raises SliceFileError."""
     try:
         if path.suffix == ".gz":
             with gzip.open(path) as packed:
@@ -47,7 +47,7 @@ def text(path: Path) -> str:
 
 
 def json_lines(path: Path, row: type[RowT]) -> Iterator[tuple[int, RowT]]:
-    """Each line that is not empty, by its number from 1. Raises SliceFileError at the first that is no `row`."""
+    """Each line that is not empty, by its number from 1. Raises SliceFileError at the first that is not a `row`."""
     decoder = msgspec.json.Decoder(row)
     found = False
     for number, line in enumerate(content(path).split(b"\n"), 1):
@@ -66,7 +66,7 @@ def json_lines(path: Path, row: type[RowT]) -> Iterator[tuple[int, RowT]]:
 
 
 def table(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of a CSV file whose first line names its columns, by the line each begins at. Raises SliceFileError."""
+    """Rows of a CSV file whose first line names its columns, each with its first line. Raises SliceFileError."""
     reader = csv.reader(io.StringIO(text(path), newline=""), strict=True)
     begins = 1
     names: list[str] = []
@@ -86,8 +86,8 @@ def table(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str,
         raise SliceFileError(path, begins, "", f"is no CSV: {error}") from error
 
 
-def _where(said: str) -> tuple[str, str]:
-    found = _PLACE.match(said)
+def _where(message: str) -> tuple[str, str]:
+    found = _PLACE.match(message)
     assert found is not None
     field = (found["field"] or "").removeprefix("$").removeprefix(".")
     missing = _MISSING.search(found["what"])

@@ -1,4 +1,4 @@
-"""Our own engine's dialect: `slipstream engine`, with what has no option as variables of its settings."""
+"""The embedded engine's dialect: `slipstream engine`, with environment variables for settings that have no option."""
 
 from __future__ import annotations
 

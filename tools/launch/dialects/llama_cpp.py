@@ -13,7 +13,7 @@ from tools.launch.spec import Argument, LaunchSpec, Variable
 from tools.launch.target import Target
 
 SLOTS = 4
-"""Requests that run at once where nothing is said: memory for keys and values is reserved for each."""
+"""Default number of requests that run at once; memory for keys and values is reserved for each."""
 
 
 def render(target: Target) -> LaunchSpec:
@@ -38,7 +38,7 @@ def slots_of(pool: Pool, launch: LaunchConfig) -> int:
 
 def _arguments(target: Target) -> Iterator[Argument]:
     launch, slots = target.launch, slots_of(target.pool, target.launch)
-    # a path that ends otherwise and is none of this machine's could be either: the file's ending decides
+    # a value that is no path on this machine could be a file or a name on the Hub: the file's extension decides
     is_file = launch.model.endswith(".gguf")
     yield Argument("--model" if is_file else "--hf-repo", (launch.model,), "" if is_file else "a name on the Hub")
     yield Argument("--alias", (target.model_name,), "the name in requests")
@@ -52,12 +52,12 @@ def _arguments(target: Target) -> Iterator[Argument]:
 
 def _environment(target: Target) -> Iterator[Variable]:
     if read := read_key(target.pool, target.token_file):
-        told = f"the API key, from {source(target.pool, target.token_file)}"
-        yield Variable("LLAMA_API_KEY", f"$({read})", told, secret=True)
+        why = f"the API key, from {source(target.pool, target.token_file)}"
+        yield Variable("LLAMA_API_KEY", f"$({read})", why, secret=True)
 
 
 def _require_extra(target: Target, arguments: tuple[Argument, ...]) -> None:
-    """Raises ConfigError for further arguments that contradict what is rendered. Its other options are not known."""
+    """Raises ConfigError for extra arguments that contradict rendered ones; llama.cpp's other options are not known."""
     field, written = f"{target.field}.extra_arguments", {each.name for each in arguments}
     for name in further_options(target.launch):
         if name == "--api-key":

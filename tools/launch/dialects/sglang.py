@@ -1,7 +1,7 @@
 """SGLang's dialect: `python -m sglang.launch_server` with its options, and the table of its adaptive speculation.
 
-The names are those of the release that `options/sglang.json` was read from; a test has its own parser take every
-command.
+The names are those of the release that `options/sglang.json` was read from; a test passes every command to SGLang's
+own parser.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ORDERS_WITH_PRIORITY = ("fcfs", "lof")
 ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The layers that adapters may change."""
 EMA_ALPHA, DOWN_HYSTERESIS = 0.2, -0.25
-"""Of the adaptive table, SGLang's own defaults: how fast it follows what is accepted, and how slowly it drafts less."""
+"""SGLang's defaults for the adaptive table: how fast it follows the acceptance, and how slowly it drafts less."""
 
 
 def render(target: Target) -> LaunchSpec:
@@ -118,7 +118,7 @@ def _adapters(target: Target) -> Iterator[Argument]:
 def _quantization(target: Target) -> Argument | None:
     weights, found = target.sizing.weights.value, target.sizing.checkpoint
     if found is None or weights is Precision.BF16:
-        return None  # of a folder that is not here nothing is said: SGLang reads it there
+        return None  # SGLang reads the format of a folder that is not on this machine
     if found.toolchain == PLAIN:
         return Argument("--quantization", ("fp8",), "BF16 weights are rounded at the start, without calibration")
     if found.toolchain == MODELOPT:
@@ -147,7 +147,7 @@ def _kv_events(target: Target) -> str:
         "endpoint": f"tcp://*:{zmq_port(replica.kv_events, f'{field}.kv_events')}",
     }
     if target.pool.max_adapters:
-        config["format"] = "dynamo"  # names adapters by their loads; the other by requests that carry a name
+        config["format"] = "dynamo"  # names adapters from their loads, the other one from requests
     if replica.kv_events_replay:
         config["replay_endpoint"] = f"tcp://*:{zmq_port(replica.kv_events_replay, f'{field}.kv_events_replay')}"
     return json.dumps(config, separators=(",", ":"))
@@ -201,16 +201,16 @@ def _files(target: Target) -> Iterator[LaunchFile]:
 
 
 def _by_batch(pool: Pool, drafts: Drafts) -> dict[int, list[int]]:
-    """By smallest batch, the numbers of drafts to choose among: none beyond what the pool's governor allows."""
+    """The numbers of drafts to choose among, by smallest batch; none above the batch that the governor allows."""
     if not pool.speculation.governed:
         return drafts.adaptive
-    # SGLang begins with a number of drafts that one of its batches must have
+    # SGLang starts with a number of drafts that must be that of some batch
     first_without = max(int(pool.speculation.off_above_running) + 1, 2)
     return {batch: steps for batch, steps in drafts.adaptive.items() if batch < first_without} | {first_without: [0]}
 
 
 def _require_governed(target: Target) -> None:
-    """Raises ConfigError where its own table is to govern drafts, and it has none."""
+    """Raises ConfigError if SGLang's own table is to govern drafts and this launch has none."""
     drafts = target.drafts
     if drafts is None or not target.pool.speculation.governed:
         return
@@ -245,7 +245,7 @@ def _notes(target: Target) -> Iterator[str]:
 
 
 def _require_extra(target: Target, arguments: tuple[Argument, ...], options: KnownOptions) -> None:
-    """Raises ConfigError for further arguments that contradict what is rendered."""
+    """Raises ConfigError for extra arguments that contradict rendered ones."""
     field, extra = f"{target.field}.extra_arguments", further_options(target.launch)
     if "--api-key" in extra or "--admin-api-key" in extra:
         raise ConfigError(

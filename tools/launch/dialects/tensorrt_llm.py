@@ -1,6 +1,6 @@
-"""TensorRT-LLM's dialect: `trtllm-serve` and the YAML it reads, for 1.2 and for what came after.
+"""TensorRT-LLM's dialect: `trtllm-serve` and the YAML that it reads, for 1.2 and later releases.
 
-The two differ in names, and in what the keys of a draft schedule mean: `options/tensorrt_llm.py`.
+Releases differ in names and in the meaning of a draft schedule's keys: see `options/tensorrt_llm.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def render(target: Target) -> LaunchSpec:
 
 
 def _arguments(target: Target, release: Release, config: str) -> Iterator[Argument]:
-    # whoever asks for a key has something in front that checks it, and nobody may come past it
+    # a pool that requires a key has a proxy that checks it, which no client may bypass
     host = target.launch.host or ("127.0.0.1" if target.pool.api_key_required else target.host)
     yield Argument("--host", (host,), BEHIND_KEY if target.pool.api_key_required else NO_KEY)
     yield Argument("--port", (str(target.port),))

@@ -131,15 +131,15 @@ def _speculation(drafts: Drafts, max_running: int) -> str:
             ranges.append([first, last, steps])
             first = last + 1
         if first <= max_running:
-            ranges.append([first, max_running, 0])  # the last number goes on otherwise
+            ranges.append([first, max_running, 0])  # otherwise the last number applies to larger batches
         config["num_speculative_tokens_per_batch_size"] = ranges
     return json.dumps(config, separators=(",", ":"))
 
 
 def _environment(target: Target) -> Iterator[Variable]:
     if read := read_key(target.pool, target.token_file):
-        told = f"the API key, from {source(target.pool, target.token_file)}"
-        yield Variable("VLLM_API_KEY", f"$({read})", told, secret=True)
+        why = f"the API key, from {source(target.pool, target.token_file)}"
+        yield Variable("VLLM_API_KEY", f"$({read})", why, secret=True)
     if target.pool.max_adapters:
         yield Variable("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "1", "else it takes no adapter while it runs")
     yield Variable("VLLM_NO_USAGE_STATS", "1", "usage figures go to its makers otherwise")

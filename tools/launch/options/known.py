@@ -1,4 +1,4 @@
-"""The options that an engine's own parser has, by release: a word that it would not take is refused, not printed."""
+"""The options of an engine's own parser, by release: a word that the parser would reject is refused, not printed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Option(msgspec.Struct, frozen=True):
     """One option of the parser."""
 
     values: int
-    """Words behind it; `ANY`: none or several."""
+    """Number of values; `ANY` for none or several."""
     choices: tuple[str, ...] = ()
-    """Empty: anything."""
+    """Allowed values; empty if all are."""
     sets: str = ""
-    """The setting of the engine's that it is another name for; empty: the one it is called after."""
+    """The engine's setting that it is an alias for; empty if it has the setting's own name."""
 
 
 class UnknownOption(ConfigError):
-    """The engine of this release would end with this command line."""
+    """This release of the engine would reject the command line and exit."""
 
 
 class KnownOptions(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class KnownOptions(msgspec.Struct, frozen=True):
     def require(self, words: Sequence[str], field: str) -> None:
         """Raises UnknownOption, naming `field`, for words that the engine's parser would refuse.
 
-        words: a command line behind its program.
+        words: a command line after its program.
         """
         at = 0
         while at < len(words):
@@ -59,12 +59,12 @@ class KnownOptions(msgspec.Struct, frozen=True):
             self._require_values(name, option, values, field)
 
     def setting(self, name: str) -> str:
-        """What an option sets, under whichever of its names: `tp_size` for `--tensor-parallel-size`."""
+        """The setting of an option or alias: `tp_size` for `--tensor-parallel-size`."""
         option = self.options.get(name)
         return option.sets if option is not None and option.sets else name.removeprefix("--").replace("-", "_")
 
     def require_once(self, written: Iterable[str], further: Iterable[str], field: str) -> None:
-        """Raises ConfigError, naming `field`, for a further option that sets what a written one does."""
+        """Raises ConfigError, naming `field`, for a further option with the same setting as a written one."""
         settings = {self.setting(name): name for name in written}
         for name in further:
             if (already := settings.get(self.setting(name))) is not None:
@@ -88,9 +88,9 @@ class KnownOptions(msgspec.Struct, frozen=True):
 
 
 def known_options(engine: str, version: str = "", field: str = "") -> KnownOptions:
-    """Of the release that commands are checked against. engine: `sglang` or `vllm`.
+    """The options of the release that commands are checked against. engine: `sglang` or `vllm`.
 
-    Raises UnknownOption, naming `field`, where another `version` is asked for: nobody has read its parser.
+    Raises UnknownOption, naming `field`, for another `version`, whose options are not known.
     """
     found = msgspec.json.decode((Path(__file__).parent / f"{engine}.json").read_bytes(), type=KnownOptions)
     if version not in ("", found.version):

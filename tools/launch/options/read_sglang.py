@@ -1,6 +1,6 @@
-"""Prints the options of the SGLang that is installed, as its own parser has them, with the release, as JSON.
+"""Prints the installed SGLang's release and the options of its own parser as JSON.
 
-Run by SGLang's Python, not by ours, into the file beside this one:
+Run it with SGLang's Python, not this project's, and write the file next to this one:
 `VENV/bin/python tools/launch/options/read_sglang.py > tools/launch/options/sglang.json`.
 """
 

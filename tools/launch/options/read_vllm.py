@@ -1,6 +1,6 @@
-"""Prints the options of `vllm serve` of the vLLM that is installed, as its own parser has them, with the release.
+"""Prints the installed vLLM's release and the options of its own parser for `vllm serve` as JSON.
 
-Run by vLLM's Python, not by ours, into the file beside this one:
+Run it with vLLM's Python, not this project's, and write the file next to this one:
 `VENV/bin/python tools/launch/options/read_vllm.py > tools/launch/options/vllm.json`.
 """
 

@@ -1,6 +1,6 @@
-"""The keys of TensorRT-LLM's YAML that are written, since which release, and where each was read.
+"""The keys of TensorRT-LLM's YAML that the dialect writes, each with its first release and its source.
 
-No machine of this project runs it, so that no parser of its own can be asked. Files are those of its repository, as of
+No machine of this project runs TensorRT-LLM, so its own parser cannot check them. Files are those of its repository at
 the commits named in `tests/fakes/tensorrt_llm.md`; `llm_args` is `tensorrt_llm/llmapi/llm_args.py`.
 """
 
@@ -42,7 +42,7 @@ KEYS: dict[str, tuple[Release, str]] = {
     "speculative_config.speculative_model": (NEW, SCHEMA),
     "speculative_config.eagle3_layers_to_capture": (OLD, "llm_args, EagleDecodingConfig; speculative/eagle3.py"),
     "speculative_config.max_concurrency": (ALWAYS, SCHEMA),
-    # before 1.4 its keys were the smallest batch of a number of drafts, and not the largest
+    # before 1.4, its keys were the smallest batch of each number of drafts, not the largest
     "speculative_config.draft_len_schedule": (SCHEDULED, SCHEMA),
     "speculative_config.use_dynamic_tree": (NEW, SCHEMA),
     "speculative_config.dynamic_tree_max_topK": (NEW, SCHEMA),
@@ -60,9 +60,9 @@ def release_of(version: str, field: str) -> Release:
 
 
 def require_known(paths: Iterable[str], release: Release, field: str) -> None:
-    """Raises ConfigError for a key that this release would refuse: it takes none that it does not know."""
+    """Raises ConfigError for a key that this release does not know, and so would refuse."""
     for path in paths:
         since, _ = KEYS.get(path, (None, ""))
         if since is None or since > release:
-            told = "no release that was read has it" if since is None else f"it came with {since[0]}.{since[1]}"
-            raise ConfigError(f"{field}: {path} of TensorRT-LLM {release[0]}.{release[1]}: {told}", param=field)
+            reason = "no release that was read has it" if since is None else f"it came with {since[0]}.{since[1]}"
+            raise ConfigError(f"{field}: {path} of TensorRT-LLM {release[0]}.{release[1]}: {reason}", param=field)

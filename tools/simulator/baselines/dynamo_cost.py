@@ -4,12 +4,12 @@
     cost = prefill_load_scale · max((active prefill tokens + prompt) / block − overlap, 0) + decode blocks
 
 Defaults: scale 1, device overlap credit 1, temperature 0 (exact ties at random), queue off, output blocks not counted.
-Booked when chosen: prefill tokens not cached count until the first token, blocks until the end, shared blocks once.
-The index is fed by KV events; here none is late or lost. Queue off is the default of the current documentation
-(057096c3); release 1.1 and 0243c51b held requests back beyond a threshold of prefill tokens, which is not restated.
+A choice is booked at once: uncached prefill tokens count until the first token, blocks until the end, shared blocks
+once. KV events update the index; here, none is late or lost. Queue off is the default of the current documentation
+(057096c3). Release 1.1 and 0243c51b held requests back above a threshold of prefill tokens; this is not modelled.
 
 `DynamoRejecting` has its documented request rejection on (docs/fault-tolerance/request-rejection.md at 0aa1dccb): a
-worker is busy above either threshold; a request goes to one that is not, and is refused where all are.
+worker is busy above either threshold; a request goes to one that is not, and is refused if all are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.simulator.baselines.rule import KvRule, Request
 
 
 class DynamoCost(KvRule):
-    """Takes the worker of the lowest cost by Dynamo's formula."""
+    """Chooses the worker with the lowest cost by Dynamo's formula."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
         super().prepare(workers, source)
@@ -38,7 +38,7 @@ class DynamoCost(KvRule):
         return self.cheapest(request, range(len(self.index)))
 
     def cheapest(self, request: Request, allowed: Sequence[int]) -> int:
-        """The allowed worker of the lowest cost, booked."""
+        """Book and return the allowed worker with the lowest cost."""
         size = request.block_tokens
         lowest = float("inf")
         ties: list[tuple[int, int]] = []
@@ -80,7 +80,7 @@ BUSY_DECODE_BLOCKS = 0.85
 
 
 class DynamoRejecting(DynamoCost):
-    """busy_prefill_tokens: --active-prefill-tokens-threshold, by its own books; decode blocks are the last poll's."""
+    """busy_prefill_tokens: --active-prefill-tokens-threshold, counted here; decode blocks are the last poll's."""
 
     def __init__(self, busy_prefill_tokens: float) -> None:
         self._busy_prefill_tokens = busy_prefill_tokens

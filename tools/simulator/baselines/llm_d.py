@@ -3,12 +3,12 @@
 
     score = 2 · prefix + 1 · (1 − KV utilization) + 1 · queue + 1 · active requests
 
-prefix: cached blocks between the fewest and the most of those that hold any; queue: waiting requests on the same
-scale, fewest best; active requests: 1 when idle, else (most − own) / most. Ties at random. KV events are never late or
-lost here, utilization and queues are the last poll's: 1 s, where it asks 20 times as often. The sample leaves active
-requests out; without them, polls that old send every request to the same worker.
+prefix: cached blocks, scaled from the fewest to the most among workers that hold any. queue: waiting requests on the
+same scale, fewest best. active requests: 1 if idle, else (most − own) / most. Ties are random. KV events are never late
+or lost here; utilization and queues are from the last poll, every 1 s here and 20 times as often in llm-d. The sample
+leaves active requests out; without them, polls that old send every request to the same worker.
 
-Not restated: its latency prediction, SLO admission and flow control, its means against overload.
+Its latency prediction, SLO admission and flow control, which limit overload, are not modelled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PREFIX_WEIGHT = 2.0
 
 
 class LlmD(KvRule):
-    """Takes the worker of the highest score."""
+    """Chooses the worker with the highest score."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
         super().prepare(workers, source)

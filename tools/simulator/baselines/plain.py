@@ -1,4 +1,4 @@
-"""Ordinary load balancers without any queue or admission: a generic proxy in front of engines."""
+"""Ordinary load balancers without a queue or admission, like a generic proxy in front of engines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PlainConsistentHash(Rule):
         self._workers = [worker for _, worker in points]
 
     def choose(self, request: Request, now: float) -> int:
-        # the second block: nearly all prompts of a real trace share their first, the system prompt
+        # two blocks: nearly all prompts of a real trace share the first one, the system prompt
         key = request.session_id.encode() or b"".join(request.blocks[:2])
         at = bisect.bisect(self._points, xxhash.xxh3_64_intdigest(key)) % len(self._points)
         return self.take(self._workers[at])

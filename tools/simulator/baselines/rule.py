@@ -1,8 +1,8 @@
-"""A placement rule of another router, and the shell that drives it by the core's events.
+"""A placement rule of another router, and the shell that drives it with the core's events.
 
-These routers have no queue of their own by default: every request is sent to an engine at once and waits there. The
-shell therefore grants at the moment of the ask, refuses only where the rule does, and gives the rule the data that its
-original would see.
+These routers have no queue of their own by default: they send every request to an engine at once, where it waits. So
+the shell grants each request immediately, refuses only if the rule does, and gives the rule the data that its original
+would see.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Request:
 
 
 class Rule(ABC):
-    """Chooses a worker by number. Keeps its own books: requests in flight per worker, as this router sees them."""
+    """Chooses a worker by number. It counts the requests in flight per worker, as this router sees them."""
 
     def prepare(self, workers: int, source: random.Random) -> None:
         """Called once, before everything else."""
@@ -43,9 +43,9 @@ class Rule(ABC):
 
     @abstractmethod
     def choose(self, request: Request, now: float) -> int | None:
-        """The worker; the request goes there at once, so it is counted here, by `take`. None: refused."""
+        """The worker, which gets the request at once, so that `take` counts it here; None to refuse."""
 
-    def first_token(self, worker: int, request: Request) -> None:  # noqa: B027  not every rule looks
+    def first_token(self, worker: int, request: Request) -> None:  # noqa: B027  not every rule needs it
         """The response has begun."""
 
     def ended(self, worker: int, request: Request) -> None:
@@ -55,8 +55,8 @@ class Rule(ABC):
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:  # noqa: B027  not every rule has an index
         """A worker's cache has changed."""
 
-    def polled(self, worker: int, load: Load) -> None:  # noqa: B027  most count for themselves
-        """A worker's own report, at the simulation's poll interval."""
+    def polled(self, worker: int, load: Load) -> None:  # noqa: B027  most rules count themselves
+        """A worker's own report, once per poll interval of the simulation."""
 
     def take(self, worker: int) -> int:
         """Count a request on its worker."""
@@ -65,7 +65,7 @@ class Rule(ABC):
         return worker
 
     def least(self, allowed: Sequence[int] | None = None) -> int:
-        """Of the allowed workers, or of all, the one with the fewest in flight, then the fewest ever, then the
+        """The allowed worker (by default any) with the fewest requests in flight, then the fewest ever, then the
         first."""
         in_flight, processed = self.in_flight, self.processed
         among = range(len(in_flight)) if allowed is None else allowed
@@ -85,7 +85,7 @@ class KvRule(Rule):
         return next((at for at, block in enumerate(request.blocks) if block not in index), len(request.blocks))
 
     def kv_event(self, worker: int, stored: bool, block: bytes) -> None:
-        """Follow the cache."""
+        """Update the index."""
         if stored:
             self.index[worker].add(block)
         else:
@@ -93,8 +93,7 @@ class KvRule(Rule):
 
 
 class RuleRouter:
-    """Drives a rule by the core's events. block_tokens: these routers tokenize, or count characters, so they know
-    it."""
+    """Drives a rule with the core's events. block_tokens: known to routers that tokenize or count characters."""
 
     def __init__(self, rule: Rule, seed: int, block_tokens: int) -> None:
         self._rule = rule
@@ -135,5 +134,5 @@ class RuleRouter:
         return None
 
     def kv_event(self, replica_id: str, stored: bool, block: bytes) -> None:
-        """From the simulation, as the engines publish them; no event is ever lost or late here."""
+        """An event that an engine published; in the simulation, none is lost or late."""
         self._rule.kv_event(self._numbers[replica_id], stored, block)

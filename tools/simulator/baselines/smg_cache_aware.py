@@ -1,14 +1,14 @@
 """smg's `cache_aware` policy, reimplemented from its published rule (lightseekorg/smg at 73da68ca, model_gateway/src/
-policies). Both modes: the approximate tree (HTTP) and the index of KV events (gRPC).
+policies), in both modes: the approximate tree (HTTP) and the index of KV events (gRPC).
 
 Defaults are those of its command line: cache_threshold 0.3, balance_abs 64, balance_rel 1.5, 2^26 characters per
-worker's tree. Load is requests in flight in this router, counted when the worker is chosen. It has no queue unless one
-is configured. The tree works on blocks here instead of characters: the simulator has no text.
+worker's tree. Load is the number of requests in flight in this router, counted when the worker is chosen. It has no
+queue unless one is configured. The tree works on blocks here instead of characters: the simulator has no text.
 
 `SmgCapped` has its `--max-concurrent-requests` (off by default) and `--queue-size 0` (docs/concepts/reliability/
-rate-limiting.md at 47fb5730): a request that finds no slot is refused with 429 at once. Restated as a cap on
-concurrency alone: the bucket's refill over time, by default as many tokens a second as its capacity, would never bind
-at these loads. Its queue is first come first served, and makes short prompts wait for long ones.
+rate-limiting.md at 47fb5730): a request that finds no slot is refused with 429 at once. Only the limit on concurrency
+is modelled: the bucket's refill, by default its capacity per second, would never bind at these loads. smg's queue is
+first come, first served, and makes short prompts wait for long ones.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ CACHE_THRESHOLD = 0.3
 BALANCE_ABSOLUTE = 64
 BALANCE_RELATIVE = 1.5
 TREE_TOKENS = (1 << 26) // 4
-"""2^26 characters, at four to the token."""
+"""2^26 characters at four per token."""
 EVICTION_S = 120.0
 
 
 class _Balanced(Rule):
-    """The test that comes before any look at prefixes."""
+    """The test that precedes the comparison of prefixes."""
 
     def imbalanced(self) -> bool:
-        """The gap is large in absolute and in relative terms."""
+        """Whether the gap in load is large in both absolute and relative terms."""
         most, fewest = max(self.in_flight), min(self.in_flight)
         return most - fewest > BALANCE_ABSOLUTE and most > BALANCE_RELATIVE * fewest
 
@@ -44,7 +44,7 @@ class SmgCacheAware(_Balanced):
         self._first: dict[bytes, int] = {}
         """Block to the worker that received it first and still holds it: the node's cached tenant."""
         self._held: list[OrderedDict[bytes, int]] = [OrderedDict() for _ in range(workers)]
-        """Per worker its blocks with their tokens, least recently inserted first."""
+        """The blocks of each worker with their tokens, least recently inserted first."""
         self._tokens = [0] * workers
         self._evict_at = EVICTION_S
 
@@ -52,7 +52,7 @@ class SmgCacheAware(_Balanced):
         return self.choose_among(request, range(len(self.in_flight)), now)
 
     def choose_among(self, request: Request, allowed: Sequence[int], now: float) -> int:
-        """The rule where only some workers may have the request; a warm one that may not is passed over."""
+        """The rule among the allowed workers; a worker with the prefix that is not allowed is skipped."""
         self._evict(now)
         worker = self.least(allowed)
         if not self.imbalanced():
@@ -92,7 +92,7 @@ class SmgCacheAware(_Balanced):
                 block, tokens = held.popitem(last=False)
                 self._tokens[worker] -= tokens
                 if self._first.get(block) == worker:
-                    other = next((each for each, theirs in enumerate(self._held) if block in theirs), None)
+                    other = next((index for index, blocks in enumerate(self._held) if block in blocks), None)
                     if other is None:
                         del self._first[block]
                     else:
@@ -100,7 +100,7 @@ class SmgCacheAware(_Balanced):
 
 
 class SmgCapped(SmgCacheAware):
-    """The tree mode with the cap. places: requests that may be with engines at a time."""
+    """The tree mode with the limit. places: requests that may be at engines at a time."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -116,7 +116,7 @@ class SmgKvEvents(_Balanced, KvRule):
         if self.imbalanced():
             return self.take(self.least())
         overlaps = [self.overlap(worker, request) for worker in range(len(self.index))]
-        # of equals the first
+        # the first of equals
         best = max(
             (worker for worker, overlap in enumerate(overlaps) if overlap),
             key=lambda worker: (overlaps[worker], -self.in_flight[worker], -len(self.index[worker])),
