@@ -3,8 +3,8 @@
     python -m benchmarks.fill_layouts --corpus work/corpus [--lines 2000] [--long-lines 500] [--rows work/rows.jsonl]
 
 Lines are drawn as `tools/training/line_scores.py` does, from three parts: `held` and `new` of the corpus (`python -m
-training corpus`), and `own`, the modules of this repository, which no model was trained on. The prompt is what the
-gateway would send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the model writes greedily up to
+tools.training corpus`), and `own`, the modules of this repository, which no model was trained on. The prompt is what
+the gateway would send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the model writes greedily up to
 the line's end.
 
     typed       the half-typed line after the middle token: the layout of the shipped model

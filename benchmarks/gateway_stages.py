@@ -66,7 +66,6 @@ class Samples:
         self.skipped = 0
 
     def take(self, _: int, frame: FrameType | None) -> None:
-        innermost = frame
         while frame is not None:
             path = frame.f_code.co_filename
             if "/tests/" in path and path.startswith(HERE):
@@ -75,7 +74,6 @@ class Samples:
             name = _named(path)
             if name is not None:
                 self.stages[_stage(name)] += 1
-                assert innermost is not None
                 self.functions[f"{name}:{frame.f_code.co_qualname}"] += 1
                 return
             frame = frame.f_back

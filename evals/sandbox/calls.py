@@ -1,7 +1,7 @@
-"""Blocks system calls that no small function needs, by seccomp: sockets of every kind, and ways around a limit.
+"""Closes system calls that no small function needs, by seccomp: sockets of every kind, and what would go round a limit.
 
-Namespaces leave some open: sockets to the host of a virtual machine (vsock) belong to no network namespace, and System
-V shared memory counts for no process. Numbers are from linux/audit.h and each architecture's table of system calls.
+Namespaces leave some open: sockets to the machine that runs a virtual machine (vsock) are of no network namespace, and
+shared memory of System V counts for no process. Numbers are of linux/audit.h and each architecture's table of calls.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ _NUMBER_AT, _ARCHITECTURE_AT = 0, 4  # in struct seccomp_data
 
 
 def close_calls(libc: ctypes.CDLL) -> None:
-    """Block the calls in this process for good. It requires no_new_privs. Raises OSError, also for an architecture that
-    is not known here."""
+    """For this process, for good. Wants no_new_privs. Raises OSError, also for an architecture not known here."""
     program = filter_for(os.uname().machine)
-    instructions = ctypes.create_string_buffer(program, len(program))
-    descriptor = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
-    arguments = (ctypes.c_ulong(_MODE_FILTER), descriptor, ctypes.c_ulong(0), ctypes.c_ulong(0))
+    held = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(held))
+    arguments = (ctypes.c_ulong(_MODE_FILTER), described, ctypes.c_ulong(0), ctypes.c_ulong(0))
     if libc.prctl(ctypes.c_int(_PR_SET_SECCOMP), *arguments) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"seccomp: {os.strerror(code)}")
 
 
 def filter_for(machine: str) -> bytes:
-    """The filter for the kernel: a blocked call fails with EPERM, another architecture's call kills the process."""
+    """The filter as the kernel reads it: a closed call fails with EPERM, another architecture's call is the end."""
     if machine not in _AUDIT_ARCH:
         raise OSError(errno.ENOSYS, f"seccomp: calls of {machine} are not known here, only of {', '.join(_AUDIT_ARCH)}")
     numbers = [pair[list(_AUDIT_ARCH).index(machine)] for pair in _CLOSED.values()]
@@ -52,7 +51,7 @@ def filter_for(machine: str) -> bytes:
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER_AT),
         (_AT_LEAST, refuse, 0, _X32),
-        *((_EQUAL, refuse - 1 - index, 0, number) for index, number in enumerate(numbers)),
+        *((_EQUAL, refuse - 1 - place, 0, number) for place, number in enumerate(numbers)),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _ERROR | errno.EPERM),
     ]

@@ -1,4 +1,4 @@
-"""The setting for how model-written code is isolated from the machine."""
+"""How code of models may be kept from the machine: a setting."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Confines a process for good and runs a role in it.
+"""Shuts a process in, for good, and runs a role in it.
 
-Only `python -I -S` loads it, with nothing but the standard library, since nothing else exists once the process is
-confined. There are three processes, of which only the last runs foreign code:
+Loaded by `python -I -S` alone, with the standard library and nothing else, since nothing else is there once the doors
+are shut. Three processes, of which only the last runs foreign code:
 
-    outer    trusted; makes the namespaces and the file system, then waits; kills everything at the time limit
-    init     trusted; process 1 of the namespace: when it ends, the kernel kills all other processes in it
-    worker   no capabilities, no network, no writable file, no other process in sight; runs the code
+    outer    ours; makes the namespaces and the file system, then waits; ends everything at the time limit
+    init     ours; process 1 of the namespace: when it ends, the kernel ends all that is left in it
+    worker   no capabilities, no network, no file it could write, no process beside it; runs the code
 
-Operations that the kernel refuses are reported on stderr, which foreign code never holds.
+What the kernel does not allow is said on stderr, which nothing foreign ever holds.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 CAPABILITY_VERSION = 0x20080522
-# The mount point in the new namespace; it exists everywhere, and Python is never installed below it.
+# Mounted over in a namespace of our own; it exists everywhere and Python is never installed beneath it.
 ROOT = "/sys"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Refused(Exception):
-    """The kernel refused an operation."""
+    """The kernel said no."""
 
 
 def _must(what: str, result: int) -> None:
@@ -59,8 +59,8 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    result = _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode())
-    _must(f"mount of {source} at {target}", result)
+    done = _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode())
+    _must(f"mount of {source} at {target}", done)
 
 
 def _write(path: str, text: str, *, dir_fd: int | None = None) -> None:
@@ -75,7 +75,7 @@ def _write(path: str, text: str, *, dir_fd: int | None = None) -> None:
 
 
 def _own_user_namespace(extra: int = 0) -> None:
-    """Enter a user namespace in which only this user exists, with its own ids."""
+    """A user namespace in which this user is itself and nobody else exists."""
     uid, gid = os.geteuid(), os.getegid()
     _unshare(CLONE_NEWUSER | extra, "a user namespace")
     _write("/proc/self/setgroups", "deny")
@@ -84,13 +84,13 @@ def _own_user_namespace(extra: int = 0) -> None:
 
 
 def _shut_in(packages: dict[str, str]) -> int:
-    """Enter namespaces and a file system that holds only Python. Returns a descriptor of /proc."""
-    namespaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+    """Namespaces and a file system that holds Python and nothing else. Returns a descriptor of /proc."""
+    rest = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
     if os.geteuid() == 0:
-        # Root mounts as root, since only root may have access to Python's folder; _disarm drops root.
-        _unshare(namespaces, "namespaces")
+        # Root mounts as itself, since Python may lie where only root gets; it gives up being root in _disarm.
+        _unshare(rest, "namespaces")
     else:
-        _own_user_namespace(namespaces)
+        _own_user_namespace(rest)
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
     _mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=0755")
@@ -104,11 +104,11 @@ def _shut_in(packages: dict[str, str]) -> int:
         elif os.path.isdir(name):
             _bind(name, ROOT + name)
     attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0)
-    result = _libc.syscall(
+    done = _libc.syscall(
         ctypes.c_long(SYS_MOUNT_SETATTR), ctypes.c_int(AT_FDCWD), ROOT.encode(), ctypes.c_uint(AT_RECURSIVE),
         ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes)),
     )  # fmt: skip
-    _must("mount_setattr (Linux 5.12 has it)", result)
+    _must("mount_setattr (Linux 5.12 has it)", done)
     os.chdir(ROOT)
     _must("pivot_root", _libc.pivot_root(b".", b"."))
     _must("umount of the old root", _libc.umount2(b".", ctypes.c_int(MNT_DETACH)))
@@ -132,17 +132,17 @@ def _bind(source: str, target: str) -> None:
 
 
 def _disarm(proc: int) -> None:
-    """Become nobody, without a way to gain privileges. Called in the namespaces, before foreign code runs."""
+    """Nobody, without a way to become anybody. Called in the namespaces, before anything foreign runs."""
     if os.geteuid() == 0:
         _become_nobody()
-        _prctl(PR_SET_DUMPABLE, 1)  # else /proc/self still belongs to root
+        _prctl(PR_SET_DUMPABLE, 1)  # else /proc/self belongs to root, who we are no more
         uid, gid = os.geteuid(), os.getegid()
         _unshare(CLONE_NEWUSER, "a user namespace")
         own = os.readlink("self", dir_fd=proc)
         _write(f"{own}/setgroups", "deny", dir_fd=proc)
         _write(f"{own}/uid_map", f"{uid} {uid} 1", dir_fd=proc)
         _write(f"{own}/gid_map", f"{gid} {gid} 1", dir_fd=proc)
-    _write("sys/user/max_user_namespaces", "0", dir_fd=proc)  # a new user namespace would give it capabilities
+    _write("sys/user/max_user_namespaces", "0", dir_fd=proc)  # in a namespace of its own it would have capabilities
     os.close(proc)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     none = (ctypes.c_uint32 * 6)()
@@ -171,30 +171,30 @@ def _limit(config: dict[str, Any]) -> None:
 
 
 def main(text: str) -> NoReturn:
-    """Run the outer process.
+    """Outer.
 
     text: JSON of isolation, role, wall_s, cpu_s, memory_bytes, packages (folders to import from, by name), paths (the
-    same if nothing is mounted), fds (which the role uses in addition to its stdin and stdout).
+    same, where nothing is mounted), fds (those the role speaks through beside its stdin and stdout).
     """
     config = json.loads(text)
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     null = os.open("/dev/null", os.O_RDWR)
-    life, lifeline = os.pipe()
+    lives, alive = os.pipe()
     try:
         shut_in = config["isolation"] == "namespaces"
         if not shut_in and config["role"] == "tests":
-            # The program sees this process and that of the tests, and has the same user. It must not reach their pipes
-            # (/proc/PID/fd), which carry verdicts, or their memory. So this comes before it gets its code.
+            # The program sees this process and the tests', and is of the same user: it must not get at their pipes
+            # (/proc/PID/fd), by which verdicts are told, nor at their memory. Before it is given its code.
             _prctl(PR_SET_DUMPABLE, 0)
         proc = _shut_in(config["packages"]) if shut_in else -1
         child = os.fork()
         if child == 0:
-            os.close(lifeline)
-            _init(config, proc, null, life) if shut_in else _worker(config, null, life)
+            os.close(alive)
+            _init(config, proc, null, lives) if shut_in else _worker(config, null, lives)
     except (Refused, OSError) as error:
         _refuse(error)
-    # A process that waits for the end of a pipe must not wait for this one.
-    for fd in (0, 1, life, *config["fds"]):
+    # Whoever waits for the end of a pipe must not wait for us.
+    for fd in (0, 1, lives, *config["fds"]):
         os.close(fd)
     watched = os.pidfd_open(child)
     if not select.select([watched], [], [], config["wall_s"])[0]:
@@ -203,10 +203,10 @@ def main(text: str) -> NoReturn:
     os._exit(0)
 
 
-def _init(config: dict[str, Any], proc: int, null: int, life: int) -> NoReturn:
+def _init(config: dict[str, Any], proc: int, null: int, lives: int) -> NoReturn:
     try:
         _disarm(proc)
-        _die_with_parent(life)
+        _die_with_parent(lives)
         _prctl(PR_SET_DUMPABLE, 0)  # the worker, of the same user, must not trace or read this process
         child = os.fork()
     except (Refused, OSError) as error:
@@ -219,23 +219,23 @@ def _init(config: dict[str, Any], proc: int, null: int, life: int) -> NoReturn:
     os._exit(0)
 
 
-def _die_with_parent(life: int) -> None:
-    """Let the kernel kill this process when its parent ends. life: a pipe that ends with the parent.
+def _die_with_parent(lives: int) -> None:
+    """Be killed when the parent ends. lives: a pipe that ends with it.
 
-    It must be called after a change of the user, which undoes it.
+    Called after the user changed, which undoes it.
     """
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if select.select([life], [], [], 0)[0]:
-        os._exit(1)  # the parent ended before the call above
-    os.close(life)
+    if select.select([lives], [], [], 0)[0]:
+        os._exit(1)  # it ended before the kernel was told
+    os.close(lives)
 
 
-def _worker(config: dict[str, Any], null: int, life: int | None) -> NoReturn:
+def _worker(config: dict[str, Any], null: int, lives: int | None) -> NoReturn:
     try:
         if os.geteuid() == 0:
             _become_nobody()
-        if life is not None:
-            _die_with_parent(life)
+        if lives is not None:
+            _die_with_parent(lives)
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
         task, answers = os.dup(0), os.dup(1)
         _limit(config)
@@ -255,7 +255,7 @@ def _worker(config: dict[str, Any], null: int, life: int | None) -> NoReturn:
                 os.fdopen(task, "rb"), os.fdopen(answers, "wb"), os.fdopen(ask, "wb"), os.fdopen(replied, "rb")
             )
     finally:
-        os._exit(0)  # readers see the end of the pipes; no exit handler of foreign code runs
+        os._exit(0)  # whoever listens sees the end; no exit handler of foreign code runs
 
 
 def _refuse(error: Exception) -> NoReturn:

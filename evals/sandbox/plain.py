@@ -1,4 +1,4 @@
-"""Encodes values that pass between a program and its tests as plain data with named types, which cannot run code."""
+"""Values that cross between a program and its tests: plain data, each kind named, so that nothing of it can run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def encode(value: Any) -> Any:
-    """Plain data as JSON: [kind, content]. Subclasses become their base types, numpy's numbers and arrays Python's.
+    """Plain data as JSON: [kind, content]. Subclasses become what they extend; numpy's numbers and arrays, Python's.
 
     Raises TypeError for everything else.
     """
@@ -32,7 +32,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The value that `encode` encoded."""
+    """What `encode` was given."""
     if value is None or isinstance(value, (bool, str)):
         return value
     kind, content = value

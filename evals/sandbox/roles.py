@@ -1,6 +1,6 @@
-"""The roles of the two confined processes, the program's and the tests', which exchange lines of JSON over pipes.
+"""What the two confined processes do: one holds the program, one the tests; they speak over pipes, a line a message.
 
-The tests' process never holds the program. It gets only values, so the program cannot forge a verdict.
+The tests' process never holds the program: what it gets are values, so nothing the program does can make a verdict.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from evals.sandbox.plain import decode, encode
 
-MAX_LINE_BYTES = 8 << 20
+MOST_LINE_BYTES = 8 << 20
 
 
 def _send(file: io.BufferedWriter, message: Any) -> None:
@@ -21,14 +21,14 @@ def _send(file: io.BufferedWriter, message: Any) -> None:
 
 
 def _receive(file: io.BufferedReader) -> Any:
-    line = file.readline(MAX_LINE_BYTES)
+    line = file.readline(MOST_LINE_BYTES)
     if not line.endswith(b"\n"):
         raise EOFError
     return json.loads(line)
 
 
 def answer_calls(requests: io.BufferedReader, replies: io.BufferedWriter) -> None:
-    """The candidate: executes the model's code, then answers calls until the requests end."""
+    """The candidate: defines what the model wrote, then answers calls until nobody asks."""
     task = _receive(requests)
     scope: dict[str, Any] = {"__name__": "answer"}
     try:
@@ -36,7 +36,7 @@ def answer_calls(requests: io.BufferedReader, replies: io.BufferedWriter) -> Non
             exec(compile(part, "answer", "exec"), scope)
         function = scope[task["entry_point"]]
         _send(replies, {"ready": True})
-    except BaseException as error:  # sys.exit is also an answer that does not work
+    except BaseException as error:  # sys.exit too is an answer that does not work
         _send(replies, {"error": type(error).__name__, "said": _said(error)})
         return
     while True:
@@ -55,15 +55,15 @@ def _said(error: BaseException) -> str:
         return ""
 
 
-def _require_ready(reply: Any) -> None:
-    if "ready" not in reply:
-        raise RuntimeError(f"{reply['error']}: {reply['said']}")
+def _require_ready(begun: Any) -> None:
+    if "ready" not in begun:
+        raise RuntimeError(f"{begun['error']}: {begun['said']}")
 
 
 def run_tests(
     task_file: io.BufferedReader, verdicts: io.BufferedWriter, requests: io.BufferedWriter, replies: io.BufferedReader
 ) -> None:
-    """The tests: they never hold the candidate, only values that it returned."""
+    """The tests: they never meet the candidate, only values it returned."""
     task = _receive(task_file)
     lost: list[str] = []
 
@@ -75,17 +75,17 @@ def run_tests(
             reply = _receive(replies)
             if "value" in reply:
                 return decode(reply["value"])
-            error, message = str(reply["error"]), str(reply["said"])
+            error, said = str(reply["error"]), str(reply["said"])
         except Exception as broken:
-            # Recorded, so that tests that expect an exception do not accept a dead candidate.
+            # Noted, so that tests that expect exceptions do not take a dead candidate for one.
             lost.append("it ended, ran out of time or memory, or returned no plain data")
             raise RuntimeError(lost[0]) from broken
         known = getattr(builtins, error, None)
-        # an exception that silently ends an iteration would end a loop of the tests, and so pass them
+        # what ends an iteration quietly would end a loop of the tests that calls the candidate, and so pass them
         silent = (StopIteration, StopAsyncIteration)
         if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, silent):
-            raise known(message)
-        raise RuntimeError(f"{error}: {message}")
+            raise known(said)
+        raise RuntimeError(f"{error}: {said}")
 
     why = ""
     try:

@@ -1,6 +1,6 @@
-"""Runs programs that a model wrote against tests, so that neither can do harm.
+"""Runs programs that a model wrote against tests, where neither can do harm.
 
-The program and its tests are two processes, each confined by `jail.py`, that exchange calls and plain data. So the
+The program and its tests are two processes, each shut in by `jail.py`; between them go calls and plain data. So the
 program cannot forge a verdict: it is never in the process that judges.
 """
 
@@ -25,10 +25,10 @@ from evals.sandbox import jail
 from evals.sandbox.isolation import Isolation
 
 PACKAGES = ("numpy", "numpy.libs")
-"""Packages that programs and tests may import in addition to the standard library, if they are installed."""
-_MAX_VERDICT_BYTES = 65536
+"""What programs and tests may import beside the standard library, where it is installed."""
+_MOST_VERDICT_BYTES = 65536
 _ROOT = Path(__file__).parents[2]
-# The folder of this repository leaves the import path before the program runs.
+# What the program could import is shut off again before it runs.
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from evals.sandbox import jail; del sys.path[0]; "
     "jail.main(sys.argv[2])"
@@ -36,32 +36,32 @@ _START = (
 
 
 class IsolationUnavailable(ConfigError):
-    """This machine cannot isolate code as the settings require."""
+    """This machine cannot shut code in as the settings demand."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The limits of each of the two processes."""
+    """Of each of the two processes."""
 
     cpu_s: int = 10
     memory_bytes: int = 1 << 30
-    """Address space, of which numpy maps a quarter."""
+    """Of address space; numpy maps a quarter of it."""
     wall_s: float = 60.0
-    """Limit from start to end, for code that sleeps. CPU time limits code that computes, whatever the load."""
+    """From start to end; ends what sleeps. What computes is ended by its processor time, which load does not change."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program that a model wrote, and its tests."""
+    """What a model wrote, and its tests."""
 
     code: tuple[str, ...]
     """Parts, run one after the other in one scope."""
     entry_point: str
     """The function that is tested."""
     test: str
-    """Python that raises if the function is wrong, either itself or in a `check(candidate)` that it defines."""
+    """Python that raises when the function is wrong; either itself, or in a function `check(candidate)` it defines."""
     setup: str = ""
-    """Python for the tests only, run before them, such as helpers that they call."""
+    """Python for the tests only, run before them: helpers they call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,21 +73,21 @@ class Verdict:
 
 
 class Sandbox:
-    """Tests programs in isolation."""
+    """Where programs are tested."""
 
     def __init__(self, isolation: Isolation = Isolation.NAMESPACES, limits: Limits | None = None) -> None:
-        """limits: of each process; the default is more than enough for a small function."""
+        """limits: of each process; more than enough for a small function if not given."""
         self.isolation = isolation
         self._limits = limits or Limits()
 
     def require(self) -> None:
-        """Check that the isolation works here. Raises IsolationUnavailable."""
+        """See that the isolation works here. Raises IsolationUnavailable."""
         _proven(self.isolation)
 
     def judge(self, program: Program) -> Verdict:
-        """Run the tests; blocks until they end, at most slightly longer than `wall_s`.
+        """Run the tests; blocks for as long as they take, at most `wall_s` and a little.
 
-        Raises IsolationUnavailable: a program that could not run is no wrong answer.
+        Raises IsolationUnavailable: what could not be run is no wrong answer.
         """
         with contextlib.ExitStack() as open_files:
             asked, ask = (open_files.enter_context(file) for file in _pipe())
@@ -96,15 +96,15 @@ class Sandbox:
                 self._started("candidate", (), stdin=asked, stdout=reply) as candidate,
                 self._started("tests", (ask.fileno(), replied.fileno())) as tests,
             ):
-                open_files.close()  # each end is now held by one process: when that ends, the other sees it
+                open_files.close()  # each end is now held by one process: when that ends, the other is told
                 verdict = _verdict(program, tests)
         for process in (tests, candidate):
             assert process.stderr is not None
             with process.stderr:
-                message = process.stderr.read(1000).decode(errors="replace")
-            # Foreign code never holds this pipe.
-            if message.startswith(jail.REFUSED):
-                raise _unavailable(message.removeprefix(jail.REFUSED))
+                said = process.stderr.read(1000).decode(errors="replace")
+            # Nothing foreign holds this pipe.
+            if said.startswith(jail.REFUSED):
+                raise _unavailable(said.removeprefix(jail.REFUSED))
         return verdict
 
     @contextlib.contextmanager
@@ -125,7 +125,7 @@ class Sandbox:
         try:
             yield process
         finally:
-            process.kill()  # with it, the kernel kills all that it started
+            process.kill()  # and with it, by the kernel, all it started
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
@@ -139,13 +139,13 @@ def _pipe() -> tuple[IO[bytes], IO[bytes]]:
 def _verdict(program: Program, tests: subprocess.Popen[bytes]) -> Verdict:
     assert tests.stdin is not None
     assert tests.stdout is not None
-    # Only the tests' process knows it: a message without it is no verdict.
+    # Where the tests ended before they read all, what they said tells why.
+    # Known to the tests' process alone: what anything else writes into its pipe is no verdict.
     nonce = secrets.token_hex(16)
-    # If the tests ended before they read everything, their verdict gives the reason.
     with contextlib.suppress(BrokenPipeError), tests.stdin:
         tests.stdin.write(json.dumps({**dataclasses.asdict(program), "nonce": nonce}).encode() + b"\n")
     try:
-        found = json.loads(tests.stdout.read(_MAX_VERDICT_BYTES))
+        found = json.loads(tests.stdout.read(_MOST_VERDICT_BYTES))
         if found["nonce"] != nonce:
             return Verdict(False, "something else than the tests told a verdict")
         return Verdict(found["passed"] is True, str(found["why"]))
@@ -153,9 +153,9 @@ def _verdict(program: Program, tests: subprocess.Popen[bytes]) -> Verdict:
         return Verdict(False, "the tests ran out of time or memory")
 
 
-def _unavailable(reason: str) -> IsolationUnavailable:
+def _unavailable(said: str) -> IsolationUnavailable:
     return IsolationUnavailable(
-        f"evals.code_isolation is namespaces, which this machine does not allow ({reason}). Run as a user who may make "
+        f"evals.code_isolation is namespaces, which this machine does not allow ({said}). Run as a user who may make "
         "user namespaces (sysctl user.max_user_namespaces, in a container its seccomp profile), leave the slices with "
         "code away, or set evals.code_isolation to process, which keeps code from the network, not from reading files"
     )
@@ -163,7 +163,7 @@ def _unavailable(reason: str) -> IsolationUnavailable:
 
 @functools.lru_cache(maxsize=1)
 def packages() -> dict[str, str]:
-    """Folders of the packages that may be imported, by name; empty if none is installed."""
+    """Folders of what may be imported beside the standard library, by name; empty where none is installed."""
     spec = importlib.util.find_spec("numpy")
     folder = Path(spec.origin).parent.parent if spec and spec.origin else None
     return {name: str(folder / name) for name in PACKAGES if folder is not None and (folder / name).is_dir()}

@@ -1,7 +1,7 @@
-"""Sums and differences of numbers of up to two digits; no pair of two-digit numbers is on both sides of the split.
+"""Adding and subtracting numbers of up to two digits; no pair of two-digit numbers is on both sides.
 
-The reference is only the result: in equal trials, a model of a few million parameters learned it many times faster than
-working digit by digit (docs/log.md). The check reads the last number, so other models may show their working.
+The reference is the bare result: in equal trials a model of a few million parameters learnt that many times faster than
+working written out digit by digit (docs/log.md). The check reads the last number, so other models may show theirs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MINUS = (
     "what is {a} - {b}?", "compute {a} - {b}.", "{a} - {b} = ?", "subtract {b} from {a}.", "what is {a} minus {b}?",
     "how much is {a} - {b}?", "calculate {a} - {b}.", "take {b} away from {a}.", "{a} - {b}", "{a}-{b}",
 )  # fmt: skip
-_MAX_WORDS = 60
+_MOST_WORDS = 60
 
 
 def make(draw: Draw) -> Question:
@@ -30,8 +30,8 @@ def make(draw: Draw) -> Question:
 
 
 def make_training(draw: Draw) -> Question:
-    """A single question, which may have numbers of one digit, or three times as often a run of short sums in one
-    conversation, which teaches more per token."""
+    """As asked, some with numbers of one digit; and three times as often a run of short sums in one conversation, which
+    teaches more per token."""
     if draw.chance(0.25):
         return _question(draw, *_range(draw))
     messages: list[Message] = []
@@ -51,11 +51,11 @@ def make_training(draw: Draw) -> Question:
 
 def is_right(result: int, answer: str) -> bool:
     """Whether the last number of a short answer is the result."""
-    return len(answer.split()) <= _MAX_WORDS and last_number(answer) == result
+    return len(answer.split()) <= _MOST_WORDS and last_number(answer) == result
 
 
 def _range(draw: Draw) -> tuple[int, int]:
-    """The range of a training sum's numbers. All other sums are made of the table of one-digit sums."""
+    """Of the numbers of a training sum. One digit and one digit is the table that all other sums are made of."""
     return draw.random.choices(((0, 9), (0, 99), (10, 99)), (0.25, 0.15, 0.6))[0]
 
 
@@ -64,9 +64,9 @@ def _question(draw: Draw, low: int, high: int) -> Question:
     plus = draw.chance(0.5)
     opener, core = draw.phrase("arithmetic", _OPENERS, _PLUS if plus else _MINUS)
     result = a + b if plus else a - b
-    text = core.format(a=a, b=b)
+    asked = core.format(a=a, b=b)
     return Question(
-        messages=(user(opened(opener, text)),),
+        messages=(user(opened(opener, asked)),),
         reference=str(result),
         check=functools.partial(is_right, result),
         max_tokens=96,

@@ -1,4 +1,5 @@
-"""All slices: the generators, edits of code, long texts if a tokenizer is given, and the slices of a folder."""
+"""All slices there are to ask: the generators, edits of code, long texts where a tokenizer is given, and those of a
+folder."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from evals.slices.item import Slice, Source
 from evals.slices.registry import SLICES
 
 KINDS: tuple[Kind, ...] = (gsm8k.KIND, humaneval_plus.KIND, ifeval.KIND, mgsm.KIND, xstest.KIND, own.KIND)
-"""File formats. A new one is a file in `files/` and a name here."""
+"""Formats of files. Another is a file in `files/` and a name here."""
 _QUESTIONS = ("*.jsonl", "*.jsonl.gz", "*.csv", "*.tsv")
 
 
@@ -32,11 +33,11 @@ class Catalogue:
         tokenizer: ruler.TokenCounter | None = None,
         lengths: Sequence[int] = (),
     ) -> None:
-        """folder: holds files of questions, each of which is read once, here. sandbox: runs all code of models; by
-        default with namespaces. tokenizer, lengths: for long texts.
+        """folder: of files of questions, each read once, here. sandbox: in which all code of models is run; one of
+        namespaces if not given. tokenizer, lengths: of long texts.
 
-        Raises SliceFileError for a malformed file or one of an unknown format; IsolationUnavailable if a file needs
-        code to run and this machine cannot isolate it.
+        Raises SliceFileError for a file that is not what it should be, or that nothing reads; IsolationUnavailable
+        where one holds code that may not be run on this machine.
         """
         self._sandbox = sandbox or Sandbox()
         self._code = frozenset((*(one.name for one in SLICES if is_code(one)), code_tests.NAME))
@@ -56,11 +57,11 @@ class Catalogue:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all slices, generators first."""
+        """Of all slices, generators first."""
         return tuple(self._slices)
 
     def names_for(self, tier: Tier) -> tuple[str, ...]:
-        """Names of the slices for models of a tier, in the same order."""
+        """Of the slices that models of a tier can be asked, in the same order."""
         return tuple(name for name, one in self._slices.items() if one.fills_gaps == (tier is Tier.AUTOCOMPLETE))
 
     def find(self, name: str) -> Source:
@@ -71,27 +72,27 @@ class Catalogue:
             raise KeyError(f"{name}: no such slice; there are {', '.join(self._slices)}") from None
 
     def to_score(self, name: str) -> Source:
-        """The slice of a name, to score answers with. Raises KeyError, naming those that exist, and
-        IsolationUnavailable if answers are code that this machine cannot isolate."""
+        """The slice of a name, by whoever scores answers. Raises KeyError, naming those that exist, and
+        IsolationUnavailable where answers are code that may not be run on this machine."""
         found = self.find(name)
         if name in self._code:
             self._sandbox.require()
         return found
 
     def left_out(self) -> dict[str, tuple[str, ...]]:
-        """Questions of files that are not asked, by slice: how many and why."""
+        """Questions that files hold and nobody asks, by slice: how many and why."""
         return {name: one.left_out for name, one in self._slices.items() if isinstance(one, FileSlice) and one.left_out}
 
 
 def files(folder: Path) -> Iterator[tuple[Path, Kind]]:
-    """The files of questions in a folder with their formats. Raises SliceFileError for a file of an unknown format."""
+    """The files of questions in a folder, and what each is. Raises SliceFileError for one that nothing reads."""
     if not folder.is_dir():
         raise SliceFileError(folder, 0, "", "is no folder")
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        relative = path.relative_to(folder).as_posix()
+        place = path.relative_to(folder).as_posix()
         if not any(fnmatchcase(path.name, pattern) for pattern in _QUESTIONS):
             continue
-        kind = next((kind for kind in KINDS if any(fnmatchcase(relative, one) for one in kind.patterns)), None)
+        kind = next((kind for kind in KINDS if any(fnmatchcase(place, one) for one in kind.patterns)), None)
         if kind is None:
             known = "; ".join(f"{kind.name}: {', '.join(kind.patterns)}" for kind in KINDS)
             raise SliceFileError(path, 0, "", f"nothing reads a file of this name. Known are {known}")

@@ -1,4 +1,4 @@
-"""Checks that several slices share. All are pure and strict: an answer that they cannot read is wrong."""
+"""Checks that several slices share. All are pure and strict: what they cannot read is wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def plain(text: str) -> str:
 
 
 def holds_word(text: str, word: str) -> bool:
-    """Whether the word or words occur as whole words, in any case."""
+    """Whether the word, or the words, occur whole, in any case."""
     return re.search(rf"(?<!\w){re.escape(word.lower())}(?!\w)", text.lower()) is not None
 
 
@@ -24,6 +24,6 @@ def names_only(value: str, others: Iterable[str], answer: str, *, most_words: in
 
 
 def last_number(answer: str) -> int | None:
-    """The last whole number in a text, including a minus sign before it."""
+    """The last whole number in a text, a minus sign before it included."""
     found = re.findall(r"(?<![\d.])-?\d+(?:,\d{3})*(?![\d.]*\d)", answer.replace("\u2212", "-"))
     return int(found[-1].replace(",", "")) if found else None

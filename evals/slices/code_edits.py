@@ -1,8 +1,9 @@
-"""Edits of real files, replayed for models that fill gaps: a model completes a line, and a program scores it.
+"""Edits of real files, replayed for models that fill gaps: a line that is half typed, its rest, and what a program can
+tell of the completion.
 
-Three slices have the same items and different scores: whether the line is exactly the original, how similar the
-completion is to the original, and whether the file with the completion is Python. A model that got better at one and
-worse at another got worse.
+Three slices ask the same items, each with a score of its own: the line is exactly what stood there, how near the
+completion is to it, and whether the file with the completion is Python. A model that got better at one and worse at
+another got worse.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from evals.slices.split import Split
 from evals.slices.version import version
 
 PREFIX_CHARACTERS, SUFFIX_CHARACTERS = 3200, 1000
-"""Limits of the file's text that is sent, in whole lines. The whole file is parsed."""
+"""Of the file, in whole lines, what is sent at most. Whether it parses is told of all of it."""
 BLOCK_SHARE = 0.25
-"""Share of the edits that lack the rest of a block; the others lack the rest of a line."""
+"""Of the edits: the rest of a block is gone. Of the others, the rest of a line."""
 LINE_TOKENS, BLOCK_TOKENS = 64, 160
 LONGEST_COMPARED = 1000
-"""Characters of a completion that are compared; a longer one is not the original."""
+"""Characters of a completion; more are not what stood there."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """A position in a file. The original text between `cursor` and `end` is wanted."""
+    """A place in a file. What stood between `cursor` and `end` is wanted."""
 
     file: str
     text: str
@@ -43,12 +44,12 @@ class Edit:
         return self.text[self.cursor : self.end]
 
     def completed(self, completion: str) -> str:
-        """The file with a completion in place of the original text."""
+        """The file with a completion in place of what stood there."""
         return f"{self.text[: self.cursor]}{completion}{self.text[self.end :]}"
 
     @property
     def gap(self) -> Gap:
-        """The gap that an editor would send."""
+        """What an editor would send."""
         first = max(0, self.cursor - PREFIX_CHARACTERS)
         prefix = self.text[self.text.find("\n", first) + 1 if first else 0 : self.cursor]
         last = self.end + SUFFIX_CHARACTERS
@@ -57,22 +58,23 @@ class Edit:
 
 
 def exact(edit: Edit, completion: str) -> float:
-    """1 if the cursor's line is the original, except for space at its end, else 0."""
+    """Whether the cursor's line is what stood there, space at its end apart."""
     return float(_first_line(completion) == _first_line(edit.wanted))
 
 
 def similarity(edit: Edit, completion: str) -> float:
-    """1 minus the Levenshtein distance over the longer text's length: 1 for equal texts, 0 for nothing in common."""
+    """One less the Levenshtein distance by the longer one's length: 1 for the same text, 0 for one that shares
+    nothing."""
     found, wanted = completion.rstrip()[:LONGEST_COMPARED], edit.wanted.rstrip()
     return 1.0 - distance(found, wanted) / max(len(found), len(wanted))
 
 
 def parses(edit: Edit, completion: str) -> float:
-    """1 if the file with the completion is Python, else 0. An empty completion is 0, even if the file is Python."""
+    """Whether the file with the completion is Python. An empty one is none, though its file may be."""
     if not completion.strip():
         return 0.0
     try:
-        # not ast.parse, which counts its depth over all threads and raises SystemError if two are in it
+        # not ast.parse, which counts its depth for all threads together and raises SystemError where two are in it
         symtable.symtable(edit.completed(completion), edit.file, "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return 0.0
@@ -80,7 +82,7 @@ def parses(edit: Edit, completion: str) -> float:
 
 
 def distance(one: str, other: str) -> int:
-    """Levenshtein distance: characters to insert, delete or replace."""
+    """Levenshtein's: characters to insert, delete or replace."""
     row = list(range(len(other) + 1))
     for i, left in enumerate(one, 1):
         diagonal, row[0] = row[0], i
@@ -90,14 +92,14 @@ def distance(one: str, other: str) -> int:
 
 
 def edit_of(seed: int) -> Edit:
-    """The edit of a seed; it never changes."""
+    """The same for a seed for ever, and another for another."""
     draw = random.Random(f"code/{seed}")
     file = draw.choice(code_files())
     found = places(file.text)
     blocks = [place for place in found if place.end is not None]
     is_block = draw.random() < BLOCK_SHARE and bool(blocks)
     place = draw.choice(blocks if is_block else found)
-    # at least one character is typed and two are wanted
+    # one character at least is typed, and two are wanted
     cursor = draw.randint(place.start + 1, place.line_end - 2)
     end = place.end if is_block and place.end is not None else place.line_end
     return Edit(file.name, file.text, cursor, end, is_block)
@@ -116,21 +118,21 @@ class EditSlice:
 
     @property
     def fills_gaps(self) -> bool:
-        """True: the items are gaps."""
+        """They are asked at gaps."""
         return True
 
     @property
     def size(self) -> int | None:
-        """None: every seed has an item."""
+        """One for every seed."""
         return None
 
     @property
     def version(self) -> str:
-        """Digest of the program and of the files."""
+        """Of the program and of the files."""
         return version(self.maker, self.name, pack_digest())
 
     def item(self, seed: int, split: Split = Split.HELD_OUT) -> Item:
-        """The edit of a seed. Raises ValueError for training, as these files are held out."""
+        """The edit of a seed. Raises ValueError for training, which is held out of these files."""
         if split is not Split.HELD_OUT:
             raise ValueError(f"{self.name}: edits are never trained on")
         edit = self.edit(seed)

@@ -1,7 +1,8 @@
-"""Real Python files in which code slices replay edits; the shipped model learned from none of them.
+"""Real files of Python in which code slices replay edits: none is in the list of those that the shipped model learnt
+from.
 
-They are packed (`evals/pack_code_files.py`), not read from the installation, so that the item of a seed is the same on
-every machine, whatever its Python, and after every upgrade.
+They are packed (`evals/pack_code_files.py`) and not read where they are installed, so that the item of a seed is the
+same on every machine, whatever its Python, and after every upgrade.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import msgspec
 
 PACK = Path(__file__).parent / "data" / "code_files.json.gz"
 FIRST_LINE = 3
-"""Earlier lines have too little text above them to be completed."""
+"""Lines before it have too little above them to be completed from."""
 SHORTEST_LINE = 4
-"""Minimum characters of a line that is completed, without its indentation."""
+"""Characters of a line that is completed, without its indentation."""
 LONGEST_BLOCK = 4
-"""Maximum lines of a block that is completed, including the cursor's own."""
+"""Lines of a block that is completed, the cursor's own among them."""
 _TEXTS = (tokenize.STRING, tokenize.COMMENT)
 
 
@@ -34,8 +35,8 @@ class CodeFile(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A place for an edit, by offsets in a file's text. start: of the line's content; line_end: end of the line; end:
-    end of the last line of its block if the block ends within `LONGEST_BLOCK` lines, else None."""
+    """Where an edit may be: characters of a file's text. start: of the line's content; line_end: of that line; end: of
+    the last line of its block, where the block ends within `LONGEST_BLOCK` lines; None elsewhere."""
 
     start: int
     line_end: int
@@ -43,25 +44,25 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def pack(files: list[CodeFile]) -> bytes:
-    """Pack files; equal files give equal bytes."""
+    """The same files give the same bytes."""
     return gzip.compress(msgspec.json.encode(sorted(files, key=lambda file: file.name)), mtime=0)
 
 
 @functools.cache
 def pack_digest() -> str:
-    """Digest of all files, for the version of a slice."""
+    """Of all files, for the version of a slice."""
     return hashlib.sha256(gzip.decompress(PACK.read_bytes())).hexdigest()
 
 
 @functools.cache
 def code_files() -> tuple[CodeFile, ...]:
-    """All packed files, by name."""
+    """All files that have a place, by name."""
     return msgspec.json.decode(gzip.decompress(PACK.read_bytes()), type=tuple[CodeFile, ...])
 
 
 @functools.lru_cache(maxsize=256)
 def places(text: str) -> tuple[Place, ...]:
-    """The lines of code in which an edit may be: not blank, not a comment and not part of a string of several lines.
+    """The lines of code of a text in which an edit may be: not blank, no comment, no part of a text of several lines.
 
     Raises tokenize.TokenError, IndentationError and SyntaxError for a text that is not Python.
     """
@@ -78,7 +79,7 @@ def places(text: str) -> tuple[Place, ...]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each line, without its line end and the space before it."""
+    """Start and end of each, without its line end and the space before it."""
     start = 0
     for line in text.split("\n"):
         yield start, start + len(line.rstrip())
@@ -86,7 +87,7 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _lines_of_texts(text: str) -> Iterator[int]:
-    """Numbers of lines with only a comment or a string, and of lines in strings of several lines."""
+    """Those of comments and strings that stand alone, and of strings of several lines."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         first, last = token.start[0], token.end[0]
         if token.type in _TEXTS and (last > first or token.line.strip() == token.string):
@@ -94,8 +95,8 @@ def _lines_of_texts(text: str) -> Iterator[int]:
 
 
 def _last_of_block(text: str, lines: list[tuple[int, int]], number: int) -> int | None:
-    """The last line of the block that a line is in, from two to `LONGEST_BLOCK` lines on; None if the block is longer
-    or ends with this line."""
+    """The last line of the block that a line is in, from two to `LONGEST_BLOCK` lines on; None: it is longer, or ends
+    with this line."""
     own = _indentation(text, lines[number])
     last = number
     while last + 1 < len(lines) and (deep := _indentation(text, lines[last + 1])) is not None and deep >= (own or 0):
@@ -106,7 +107,7 @@ def _last_of_block(text: str, lines: list[tuple[int, int]], number: int) -> int 
 
 
 def _indentation(text: str, line: tuple[int, int]) -> int | None:
-    """Indentation in characters; None for a blank line."""
+    """Characters; None: the line is blank."""
     start, end = line
     content = text[start:end]
     return len(content) - len(content.lstrip()) if content.strip() else None

@@ -1,7 +1,7 @@
-"""Small Python functions, described in words; the answer is run on values that it has not seen.
+"""Small Python functions, described in words; the answer is run on values it has not seen.
 
-Names of the functions are invented words and constants vary; the held-out side has names, numbers and phrasings that
-training does not have.
+Names of the functions are invented words and constants vary; the held-out side has names, numbers and ways of asking
+that training has not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evals.slices.item import Question, opened, user
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A kind of function: its purpose in words, its body, its twin in Python, and values to try it on."""
+    """A kind of function: what it does in words, its body, its twin in Python, and values to try it on."""
 
     does: tuple[str, ...]
     arguments: str
@@ -151,12 +151,12 @@ _NAMELESS = (
     "write a Python function that {does}.", "show me a Python function that {does}.", "code a function that {does}.",
 )  # fmt: skip
 Returns = Callable[[str, str, list[list[Any]], list[Any]], bool]
-"""Whether a named function in Python source returns the wanted value for each list of arguments."""
+"""Whether the function of a name in a text of Python returns, called with each of the arguments, what is wanted."""
 _FENCE = re.compile(r"```(?:python|py)?\n(.*?)```", re.DOTALL)
 
 
 def make(draw: Draw, returns: Returns = sandbox.returns) -> Question:
-    """A function of some family; in one of five questions the model chooses its name. returns: runs the answer."""
+    """One of the families; in one of five the function's name is left to the model. returns: runs the answer."""
     families = {does: family for family in FAMILIES for does in family.does}
     named = draw.chance(0.8)
     opener, core, does = draw.phrase("code", _OPENERS, _ASK if named else _NAMELESS, tuple(families))
@@ -174,7 +174,7 @@ def make(draw: Draw, returns: Returns = sandbox.returns) -> Question:
 
 
 def is_right(family: Family, constant: int, name: str | None, answer: str, returns: Returns) -> bool:
-    """Whether the answer defines the function and it returns the same as its twin. name: None allows any."""
+    """Whether the answer defines the function and it returns what its twin does. name: None allows any."""
     fenced = _FENCE.search(answer)
     code = (fenced.group(1) if fenced else answer).strip() + "\n"
     defined = re.findall(r"^def (\w+)\(", code, re.MULTILINE)

@@ -1,7 +1,8 @@
-"""Edits in functions that have tests, replayed for models that fill gaps: the functions must return the same as before.
+"""Edits in functions that have tests, replayed for models that fill gaps: whether the functions still return what they
+returned.
 
-The module with a completion and the original module are two programs in a sandbox, called with the same arguments. A
-completion that differs from the original passes if all of the module's functions behave the same.
+The module with a completion and the module as it was are two programs in a sandbox, called with the same arguments. A
+completion that is written otherwise passes if all of the module's functions behave the same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from evals.slices.tested.calls import CALLS
 NAME = "code_tests"
 MODULES: tuple[ModuleType, ...] = (checks, graphs, intervals, tables, texts, units)
 _CANDIDATE, _ORIGINAL = "_candidate", "_original"
-# results as text, so that 1 differs from True and from 1.0
+# results as text: 1 is not True, nor 1.0
 _RUN = """
 import copy as _copy, json as _json
 
@@ -40,7 +41,7 @@ _TEST = "_calls = {calls!r}\nassert {candidate}(_calls) == {original}(_calls)"
 
 
 def slice_in(sandbox: Sandbox) -> EditSlice:
-    """The slice, whose completions run in a sandbox."""
+    """The slice, whose completions are run in a sandbox."""
     about = "half-typed lines of functions with tests: whether the tests pass"
     return EditSlice(NAME, about, functools.partial(passes, sandbox), edit=edit_of, maker=__name__)
 
@@ -52,7 +53,7 @@ def edit_of(seed: int) -> Edit:
     blocks = [place for place in found if place.end is not None]
     is_block = draw.random() < BLOCK_SHARE and bool(blocks)
     place = draw.choice(blocks if is_block else found)
-    # at least one character is typed and two are wanted
+    # one character at least is typed, and two are wanted
     cursor = draw.randint(place.start + 1, place.line_end - 2)
     end = place.end if is_block and place.end is not None else place.line_end
     return Edit(f"{module}.py:{function}", _text(module), cursor, end, is_block)
@@ -63,7 +64,7 @@ def passes(sandbox: Sandbox, edit: Edit, completion: str) -> float:
     IsolationUnavailable."""
     if not parses(edit, completion):
         return 0.0
-    calls = [(name, arguments) for name, each in CALLS[edit.file.partition(".")[0]].items() for arguments in each]
+    calls = [(name, given) for name, each in CALLS[edit.file.partition(".")[0]].items() for given in each]
     program = Program(
         code=(edit.completed(completion), _RUN.format(name=_CANDIDATE)),
         entry_point=_CANDIDATE,

@@ -1,7 +1,7 @@
-"""Runs answers of the generated slice `code` like programs of files: confined, apart from the process that judges.
+"""Runs answers of the generated slice `code` as programs of files are run: shut in, apart from what judges them.
 
-The subset of Python, the builtins and the limits are those of `sandbox.py`, so that a verdict is the same in both. The
-program returns one text, its results as JSON, encoded where it runs.
+The subset of Python, the builtins and the limits are those of `sandbox.py`, so that a verdict is the same in both. What
+is asked of the program is one text, its results as JSON, made where it runs.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ assert [(type(one), one) for one in _found] == [(type(one), one) for one in {wan
 
 
 def confined(one: Slice, sandbox: Sandbox) -> Slice:
-    """The slice `code` with answers that run in a sandbox; questions, verdicts and version stay the same."""
+    """The slice `code`, the answers of which are run in a sandbox; of the same questions, verdicts and version."""
     run = functools.partial(returns, sandbox.isolation)
     return dataclasses.replace(one, make=functools.partial(code_functions.make, returns=run))
 
 
 def is_code(one: Slice) -> bool:
-    """Whether its answers are code that is run."""
+    """Whether answers to it are code of the model that is run."""
     return one.make is code_functions.make
 
 
 def returns(isolation: Isolation, code: str, name: str, calls: list[list[Any]], wanted: list[Any]) -> bool:
-    """Like `sandbox.returns`, in isolation. Raises IsolationUnavailable."""
+    """As `sandbox.returns`. Raises IsolationUnavailable."""
     if not is_harmless(code):
         return False
     program = _RUN.format(builtins=BUILTINS, code=code, name=name)

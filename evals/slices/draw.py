@@ -1,7 +1,7 @@
 """Random choices that stay on one side of the split.
 
-Every choice that can be held out is made here and leaves a mark, so that a test can prove for any item that nothing in
-it belongs to the other side.
+Every choice that can be held out goes through here and leaves a mark, so a test can prove for any item that
+nothing in it belongs to the other side.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from evals.slices.split import Split, side
 T = TypeVar("T")
 Mark = tuple[str, ...]
 
-# First syllables that most byte-pair tokenizers split alike with and without a space before them, so that copying a
+# First syllables that most byte-pair tokenizers cut alike with and without a space before them, so that copying a
 # word to the start of a line is copying and not spelling.
 FIRST_SYLLABLES = (
     "ba", "bo", "bra", "bre", "bri", "bro", "dre", "dro", "fe", "gre", "ka", "ki", "kla", "kle", "kli", "klo", "ko",
@@ -35,13 +35,13 @@ class Draw:
     """A seeded source of words, numbers and phrases of one side."""
 
     def __init__(self, seed: int | str, split: Split) -> None:
-        """The same seed and split always give the same item."""
+        """Start at a seed. The same seed and split give the same item for ever."""
         self.random = random.Random(f"{seed}/{split}")
         self.split = split
         self.marks: list[Mark] = []
 
     def keep(self, kind: str, *parts: str) -> bool:
-        """Whether a value belongs to this side; if so, it is marked."""
+        """Whether a value is of this side; if so it is marked."""
         if side(kind, *parts) is not self.split:
             return False
         self.marks.append((kind, *parts))
@@ -58,8 +58,8 @@ class Draw:
         raise AssertionError("no word of this side: the syllables are too few")
 
     def known(self, words: Sequence[str]) -> str:
-        """A word of this side from a list. In training, it is often the beginning of one word and the end of another,
-        since a model would memorize a few hundred words instead of copying them."""
+        """A word of a list, of those on this side; in training often the beginning of one and the end of another, since
+        a few hundred words would be learnt by heart instead of copied."""
         for _ in range(_TRIES):
             word = self.random.choice(words)
             if self.split is Split.TRAIN and self.chance(_SPLICED):
@@ -70,7 +70,7 @@ class Draw:
         raise AssertionError("no word of this side: the list is too short")
 
     def words(self, count: int) -> list[str]:
-        """`count` different invented words, none of which begins another, so that answers are unambiguous."""
+        """So many different invented words, none of which begins another: an answer can then be told apart."""
         found: dict[str, None] = {}
         beginnings: set[str] = set()
         while len(found) < count:
@@ -82,7 +82,7 @@ class Draw:
         return list(found)
 
     def number(self, low: int, high: int) -> int:
-        """A whole number from low to high; numbers below 10 are too few to be held out and belong to both sides."""
+        """A whole number of low to high; numbers below 10 are too few to be held out and belong to both sides."""
         for _ in range(_TRIES):
             number = self.random.randint(low, high)
             if number < 10 or self.keep("number", str(number)):
@@ -98,7 +98,7 @@ class Draw:
         raise AssertionError(f"no pair of this side in {low} to {high}")
 
     def phrase(self, kind: str, *parts: Sequence[str]) -> tuple[str, ...]:
-        """One of each part. The combination belongs to a side, so every part occurs in training."""
+        """One of each part; it is the combination that belongs to a side, so every part is seen in training."""
         for _ in range(_TRIES):
             chosen = tuple(self.random.choice(part) for part in parts)
             if self.keep(f"phrase:{kind}", *chosen):
@@ -106,11 +106,11 @@ class Draw:
         raise AssertionError(f"no {kind} phrase of this side: give it more parts")
 
     def one(self, values: Sequence[T]) -> T:
-        """Any of the values, for a choice that is not held out."""
+        """Any of the values, on either side: for what is not held out."""
         return self.random.choice(values)
 
     def some(self, values: Sequence[T], count: int) -> list[T]:
-        """`count` different values, for a choice that is not held out."""
+        """So many different ones of the values, on either side."""
         return self.random.sample(values, count)
 
     def chance(self, share: float) -> bool:

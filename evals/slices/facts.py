@@ -1,4 +1,4 @@
-"""Small facts. A model memorizes them; the phrasings of their questions are held out."""
+"""Small facts. They are learnt by heart; what is held out is the way of asking for each of them."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class _Asked(NamedTuple):
     text: str
     entity: str
     core: str
-    """The phrasing."""
+    """The way of asking."""
 
 
 def _ask(draw: Draw, kind: str, cores: tuple[str, ...], entities: tuple[str, ...], word: str = "") -> _Asked:
-    """A question about one of the entities. word: replaces {kind} in the phrases."""
+    """A question about one of the entities. word: what stands for {kind} in the phrases."""
     opener, core, closer, entity = draw.phrase(f"facts:{kind}", OPENERS, cores, CLOSERS, entities)
     text = core.format(entity, kind=word)
     return _Asked(opened(opener, text) + closer, entity, core)
@@ -124,11 +124,11 @@ def _legs(draw: Draw) -> Question:
 
 
 def _counts(digit: str, name: str, answer: str) -> bool:
-    """Whether the answer contains the number, as digit or word, and no other."""
+    """Whether the answer says the number, as digit or word, and no other."""
     digits = tuple(str(number) for number in range(9))
-    right = {name, digit} | ({"none", "no legs"} if digit == "0" else set())
-    wrong = [one for one in (*digits, *NUMBER_NAMES, "none") if one not in right]
-    return any(names_only(one, wrong, answer) for one in right)
+    said = {name, digit} | ({"none", "no legs"} if digit == "0" else set())
+    wrong = [one for one in (*digits, *NUMBER_NAMES, "none") if one not in said]
+    return any(names_only(one, wrong, answer) for one in said)
 
 
 def _question(core: str, text: str, reference: str, value: str, others: tuple[str, ...]) -> Question:

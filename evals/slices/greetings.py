@@ -1,7 +1,7 @@
-"""A newcomer's first messages: hello, who are you, what is Slipstream, what can you do. Answers are short and true.
+"""What a newcomer types first: hello, who are you, what is Slipstream, what can you do. Short, sensible, true answers.
 
-A model memorizes the answers. The held-out side has other combinations of phrasings; capitals and closing punctuation
-vary on both. A check requires the words that make the answer true, and none that would make it false.
+Answers are learnt by heart. The held-out side has other combinations of how it is asked; capitals and closing marks
+vary on both. A check wants the words that make the answer true, and none that would make it false.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from evals.slices.item import Question, user
 
 @dataclasses.dataclass(frozen=True)
 class Intent:
-    """A message with several phrasings, and its answer."""
+    """Something people ask, in several ways, and what to say to it."""
 
     asks: tuple[str, ...]
     answer: str
     needs: tuple[str, ...]
     """Regular expressions that a right answer matches, in lower case."""
     greets: bool = False
-    """Whether it is a greeting itself, so that no other precedes it."""
+    """Whether it is a greeting itself, before which no other stands."""
 
 
 INTENTS = (
@@ -203,7 +203,7 @@ _FALSE = re.compile(r"(?:can't|cannot) help|openai|anthropic|google|meta ai|\bi 
 
 
 def make(draw: Draw) -> Question:
-    """One of the intents in one of its phrasings."""
+    """One of the intents, said in one of its ways."""
     intent = draw.one(INTENTS)
     before, ask, after, mark, case = draw.phrase(
         "greetings",
@@ -219,6 +219,6 @@ def make(draw: Draw) -> Question:
 
 
 def is_right(needs: tuple[str, ...], answer: str) -> bool:
-    """Whether a short answer contains what it needs and claims nothing false about its author."""
-    text = answer.lower().replace("’", "'")
-    return len(text.split()) <= 60 and not _FALSE.search(text) and all(re.search(need, text) for need in needs)
+    """Whether a short answer has what it needs and claims nothing false about who speaks."""
+    said = answer.lower().replace("’", "'")
+    return len(said.split()) <= 60 and not _FALSE.search(said) and all(re.search(need, said) for need in needs)

@@ -1,4 +1,4 @@
-"""Instructions about form: a count, a forbidden word, capitals, quotes, brackets, a sentence with a word."""
+"""Instructions about form: how many, without which, in capitals, in quotes, between marks, a sentence with a word."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _without(draw: Draw) -> Question:
 
 
 def _upper(draw: Draw) -> Question:
-    # A model that reads tokens cannot know the letters of an invented word, but it can know those of everyday words.
+    # Letters of an invented word cannot be known to a model that reads tokens; words of everyday groups can.
     words = (*GROUPS["animals"], *GROUPS["colours"], *GROUPS["fruits"], *GROUPS["numbers"])
     opener, core, word = draw.phrase("instructions:upper", _OPENERS, _UPPER, words)
     return _question(opener, core, core.format(word), word.upper(), functools.partial(_is, word.upper()))
@@ -106,12 +106,12 @@ def _of(group: str, count: str) -> str:
 
 
 def _names(group: tuple[str, ...], count: int, without: str, answer: str) -> bool:
-    """Whether the answer is `count` different members of a group, without the forbidden one."""
+    """Whether the answer is so many different members of a group, and not the forbidden one."""
     if without and re.search(rf"(?<!\w){re.escape(without)}(?!\w)", answer, re.IGNORECASE):
         return False
     parts = [re.sub(r"^(?:[-*•]|\d+[.)]) *", "", part.strip()) for part in re.split(r",|\n|\band\b", answer)]
-    named = [part.strip(" .!").lower() for part in parts if part.strip(" .!")]
-    return len(named) == count == len(set(named)) and all(one in {name.lower() for name in group} for one in named)
+    said = [part.strip(" .!").lower() for part in parts if part.strip(" .!")]
+    return len(said) == count == len(set(said)) and all(one in {name.lower() for name in group} for one in said)
 
 
 def _is(wanted: str, answer: str) -> bool:
@@ -119,13 +119,13 @@ def _is(wanted: str, answer: str) -> bool:
 
 
 def _is_sentence(word: str, answer: str) -> bool:
-    """Whether the answer is a sentence of three or more words with the word, a capital letter and punctuation."""
-    text = answer.strip()
+    """Whether it is one sentence of at least three words, with the word, begun large and ended by a mark."""
+    given = answer.strip()
     return (
-        len(text.split()) >= 3
-        and text[:1].isupper()
-        and re.fullmatch(r"[^.!?\n]+[.!?]", text) is not None
-        and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
+        len(given.split()) >= 3
+        and given[:1].isupper()
+        and re.fullmatch(r"[^.!?\n]+[.!?]", given) is not None
+        and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", given, re.IGNORECASE) is not None
     )
 
 
@@ -134,7 +134,7 @@ def _is_either(wanted: str, answer: str) -> bool:
 
 
 def _question(opener: str, core: str, text: str, reference: str, check: Callable[[str], bool]) -> Question:
-    request = opened(opener, text)
+    asked = opened(opener, text)
     if opener == "Could you please ":
-        request = f"{request[:-1]}?" if request.endswith(".") else request
-    return Question((user(request),), reference, check, 48, cluster=opener + core)
+        asked = f"{asked[:-1]}?" if asked.endswith(".") else asked
+    return Question((user(asked),), reference, check, 48, cluster=opener + core)

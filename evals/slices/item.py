@@ -1,4 +1,4 @@
-"""One question of a slice, its reference answer, and the check of an answer."""
+"""One question of a slice: what is asked, what a right answer is, and how a program tells."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from evals.slices.split import Split
 from evals.slices.version import version
 
 CURSOR = "\N{BLACK VERTICAL RECTANGLE}"
-"""Marks the cursor where a gap is shown."""
+"""Stands for the cursor where a gap is shown."""
 SHOWN_CHARACTERS = 300
-"""Characters of a gap that are shown, on either side."""
+"""Of a gap, on either side."""
 
 
 class Message(TypedDict):
-    """A message of OpenAI's chat API."""
+    """A message as OpenAI's chat API takes it."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -36,31 +36,32 @@ class Gap:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A conversation that ends with the user, or a gap in a file, with the check of the next answer."""
+    """A conversation that ends with the user, or a gap in a file, and the judge of the next answer, as a slice's
+    generator makes them."""
 
     messages: tuple[Message, ...]
     reference: str
-    """An answer that passes, and that a model is trained on."""
+    """An answer that passes; the one a model is trained on."""
     check: Callable[[str], float]
-    """Scores an answer from 0 to 1; most questions use only the two ends. It is pure, except that code runs in a
+    """How right an answer is, 0 to 1; most questions know only the two ends. Pure, except that code is run in a
     sandbox."""
     max_tokens: int = 128
     """Enough for any right answer."""
     cluster: str = dataclasses.field(kw_only=True)
-    """The template or document that it was made from. Answers to questions of one cluster fail together, so a
+    """What it was made from: a template, a document. Answers to questions of one cluster go wrong together, so that a
     comparison must not count them as independent."""
     gap: Gap | None = dataclasses.field(default=None, kw_only=True)
-    """The gap of a question for models that fill gaps, which has no messages; None for a conversation."""
+    """Of a question for models that fill gaps, which has no messages; None: a conversation."""
 
     @property
     def shown(self) -> str:
-        """The part that people are shown: the last message, or the text around the cursor."""
+        """What people are shown of it: the last message, or the text around the cursor."""
         if self.gap is None:
             return self.messages[-1]["content"]
         return f"{self.gap.prefix[-SHOWN_CHARACTERS:]}{CURSOR}{self.gap.suffix[:SHOWN_CHARACTERS]}"
 
     def score(self, answer: str) -> float:
-        """The score of an answer, 0 to 1."""
+        """How right an answer is, 0 to 1."""
         return float(self.check(answer))
 
 
@@ -74,23 +75,23 @@ class Item(Question):
 
 
 class Source(Protocol):
-    """A source of items: a generator, or a file."""
+    """Anything that items are asked from: a generator, or a file."""
 
     @property
     def name(self) -> str:
-        """Its name, which never changes in results."""
+        """What it is called, in results for ever."""
 
     @property
     def about(self) -> str:
-        """A description in a few words."""
+        """What it asks, in a few words."""
 
     @property
     def goal(self) -> float:
-        """The share of right answers that it should reach; 0 if none is set."""
+        """The share of right answers it is to reach; 0 where nobody has set one."""
 
     @property
     def version(self) -> str:
-        """Changes with its questions and checks: results of two versions are never compared."""
+        """Differs when its questions or checks do: results of two versions are never compared."""
 
     @property
     def fills_gaps(self) -> bool:
@@ -99,7 +100,7 @@ class Source(Protocol):
 
     @property
     def size(self) -> int | None:
-        """Number of items, with seeds 0 to size - 1; None if every seed has one."""
+        """How many items there are, of seeds 0 to size - 1; None: one for every seed."""
 
     def item(self, seed: int, split: Split = Split.HELD_OUT) -> Item:
         """The item of a seed: equal seeds give equal items."""
@@ -114,29 +115,29 @@ class Slice:
     goal: float
     make: Callable[[Draw], Question]
     train_make: Callable[[Draw], Question] | None = None
-    """Makes training items, if they are richer than the others (several lookups in one conversation)."""
+    """Makes training items, where they are richer than those asked (several lookups in one conversation)."""
 
     parameters: str = ""
-    """Further values that its items depend on, such as a length, which are part of its version."""
+    """What its items depend on beside the program, such as a length: part of its version."""
 
     @property
     def fills_gaps(self) -> bool:
-        """False: generators make conversations."""
+        """Generators ask conversations."""
         return False
 
     @property
     def size(self) -> int | None:
-        """None: a generator never ends."""
+        """A generator never ends."""
         return None
 
     @property
     def version(self) -> str:
-        """Digest of the program that makes and checks the items."""
+        """Of the program that makes and checks the items."""
         make = self.make.func if isinstance(self.make, functools.partial) else self.make
         return version(make.__module__, self.name, self.parameters)
 
     def item(self, seed: int, split: Split = Split.HELD_OUT, *, for_training: bool = False) -> Item:
-        """The item of a seed: equal seeds give equal items. for_training: as `train_make` makes it."""
+        """The item of a seed: equal seeds give equal items. for_training: as training sees it."""
         draw = Draw(f"{self.name}/{seed}", split)
         make = self.train_make if for_training and self.train_make else self.make
         question = make(draw)
@@ -159,5 +160,5 @@ def system(content: str) -> Message:
 
 
 def opened(opener: str, text: str) -> str:
-    """A sentence after its opener; without an opener, it begins with a capital letter."""
+    """A sentence after its opener; where there is none, begun large."""
     return opener + text if opener else text[0].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""JSON objects with keys and values as a list, in sentences, or with a JSON schema. The answer is only the object."""
+"""Objects in JSON: keys and values listed, told, or told beside a JSON schema. The answer must be the object alone."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Object = dict[str, Any]
 
 
 def make(draw: Draw) -> Question:
-    """An object of two to four keys, requested in one of three ways."""
+    """Two to four keys, asked for in one of three ways."""
     return _make(_object(draw, draw.one((2, 3, 3, 4)), functools.partial(_text, draw)), draw)
 
 
 def make_training(draw: Draw) -> Question:
-    """Like `make`, but one in three has up to six keys and only two texts, so that a text does not determine what
-    follows it. The held-out side has few names, so its texts occur twice as well."""
+    """As asked, and one in three with up to six keys and only two texts: what follows a text then says nothing by
+    itself. The held-out side has few names, so there texts occur twice as well."""
     if draw.chance(2 / 3):
         return make(draw)
     texts = (_text(draw), _text(draw))
@@ -50,12 +50,12 @@ def _make(wanted: Object, draw: Draw) -> Question:
     form = draw.one(("listed", "told", "schema"))
     if form == "listed":
         opener, core = draw.phrase("json:listed", _OPENERS, _LISTED)
-        text = core.format(_join([f"{key} {json.dumps(value)}" for key, value in wanted.items()]))
+        asked = core.format(_join([f"{key} {json.dumps(value)}" for key, value in wanted.items()]))
     else:
         opener, core = draw.phrase(f"json:{form}", _OPENERS, _TOLD if form == "told" else _SCHEMA)
-        text = core.format(_join([_told(key, value) for key, value in wanted.items()]), schema=_schema(wanted))
+        asked = core.format(_join([_told(key, value) for key, value in wanted.items()]), schema=_schema(wanted))
     return Question(
-        messages=(user(opened(opener, text)),),
+        messages=(user(opened(opener, asked)),),
         reference=json.dumps(wanted),
         check=functools.partial(is_right, json.dumps(wanted, sort_keys=True)),
         max_tokens=128,
@@ -64,12 +64,12 @@ def _make(wanted: Object, draw: Draw) -> Question:
 
 
 def is_right(wanted: str, answer: str) -> bool:
-    """Whether the whole answer is JSON of the wanted object. wanted: JSON with sorted keys."""
+    """Whether the answer, whole, is JSON and the wanted object. wanted: JSON with sorted keys."""
     try:
-        value = json.loads(answer, object_pairs_hook=_without_repeats, parse_constant=_refuse)
+        given = json.loads(answer, object_pairs_hook=_without_repeats, parse_constant=_refuse)
     except ValueError:
         return False
-    return json.dumps(value, sort_keys=True) == wanted
+    return json.dumps(given, sort_keys=True) == wanted
 
 
 def _object(draw: Draw, count: int, text: Callable[[], str]) -> Object:

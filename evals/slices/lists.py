@@ -1,4 +1,4 @@
-"""Lists to give in another form: with bullets, with numbers or reversed, or only one of their words or their count."""
+"""Lists given in the question and wanted in another form: bullets, numbers, backwards, one of them, how many."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ _COUNT = (
     "how many words are in this list: {}?", "count these words: {}", "count the items: {}",
     "how many items does this list have: {}?",
 )  # fmt: skip
-_MAX, _MAX_IN_TRAINING = 6, 10
-"""Maximum words of a list."""
+_MOST, _MOST_IN_TRAINING = 6, 10
+"""Words of a list."""
 _PLACES = ("first", "second", "third", "fourth", "last")
 
 
 def make(draw: Draw) -> Question:
-    """One of five tasks with three to six words."""
+    """One of five things to do with three to six words."""
     return draw.one((_bullets, _numbered, _reversed, _nth, _count))(draw)
 
 
 def make_training(draw: Draw) -> Question:
-    """Like `make`, but more often reversed (going back a word is harder than going on), and with up to ten words."""
+    """As asked, but more often backwards (going back a word is harder than going on), and some of ten words."""
     if draw.chance(0.4):
-        return _reversed(draw, most=_MAX_IN_TRAINING if draw.chance(0.5) else _MAX)
+        return _reversed(draw, most=_MOST_IN_TRAINING if draw.chance(0.5) else _MOST)
     if draw.chance(0.3):
-        return draw.one((_bullets, _numbered))(draw, most=_MAX_IN_TRAINING)
+        return draw.one((_bullets, _numbered))(draw, most=_MOST_IN_TRAINING)
     return make(draw)
 
 
-def _bullets(draw: Draw, most: int = _MAX) -> Question:
+def _bullets(draw: Draw, most: int = _MOST) -> Question:
     text, words, core = _ask(draw, "bullets", _BULLETS, most=most)
     return Question(
         (user(text),),
@@ -61,13 +61,13 @@ def _bullets(draw: Draw, most: int = _MAX) -> Question:
     )
 
 
-def _numbered(draw: Draw, most: int = _MAX) -> Question:
+def _numbered(draw: Draw, most: int = _MOST) -> Question:
     text, words, core = _ask(draw, "numbered", _NUMBERED, most=most)
-    reference = "\n".join(f"{number}. {word}" for number, word in enumerate(words, 1))
+    reference = "\n".join(f"{place}. {word}" for place, word in enumerate(words, 1))
     return Question((user(text),), reference, functools.partial(_is_numbered, words), 96, cluster=core)
 
 
-def _reversed(draw: Draw, most: int = _MAX) -> Question:
+def _reversed(draw: Draw, most: int = _MOST) -> Question:
     text, words, core = _ask(draw, "reversed", _REVERSED, most=most)
     back = words[::-1]
     return Question(
@@ -76,12 +76,12 @@ def _reversed(draw: Draw, most: int = _MAX) -> Question:
 
 
 def _nth(draw: Draw) -> Question:
-    nth = draw.one(_PLACES)
-    text, words, core = _ask(draw, f"nth:{nth}", tuple(core.replace("{n}", nth) for core in _NTH), fewest=4)
-    word = words[-1] if nth == "last" else words[_PLACES.index(nth)]
+    place = draw.one(_PLACES)
+    text, words, core = _ask(draw, f"nth:{place}", tuple(core.replace("{n}", place) for core in _NTH), fewest=4)
+    word = words[-1] if place == "last" else words[_PLACES.index(place)]
     others = tuple(other for other in words if other != word)
     check = functools.partial(_names, word, others)
-    return Question((user(text),), f"The {nth} word is {word}.", check, 40, cluster=core)
+    return Question((user(text),), f"The {place} word is {word}.", check, 40, cluster=core)
 
 
 def _count(draw: Draw) -> Question:
@@ -92,9 +92,9 @@ def _count(draw: Draw) -> Question:
 
 
 def _ask(
-    draw: Draw, kind: str, cores: tuple[str, ...], fewest: int = 3, most: int = _MAX
+    draw: Draw, kind: str, cores: tuple[str, ...], fewest: int = 3, most: int = _MOST
 ) -> tuple[str, tuple[str, ...], str]:
-    """The question, its words (all different, mostly known ones) and its phrasing."""
+    """The question, its words, all different, mostly known ones, and the way of asking."""
     opener, core = draw.phrase(f"lists:{kind}", _OPENERS, cores)
     count = draw.one(tuple(range(fewest, most + 1)))
     words: list[str] = []
@@ -117,19 +117,19 @@ def _is_bulleted(words: tuple[str, ...], answer: str) -> bool:
 def _is_numbered(words: tuple[str, ...], answer: str) -> bool:
     lines = [line.strip() for line in answer.strip().split("\n")]
     return lines in (
-        [f"{number}. {word}" for number, word in enumerate(words, 1)],
-        [f"{number}) {word}" for number, word in enumerate(words, 1)],
+        [f"{place}. {word}" for place, word in enumerate(words, 1)],
+        [f"{place}) {word}" for place, word in enumerate(words, 1)],
     )
 
 
 def _is_in_order(words: tuple[str, ...], answer: str) -> bool:
     """Whether the words, after an introduction that ends with a colon, are these in this order."""
-    found = re.findall(r"[\w'-]+", answer.rpartition(":")[2].lower())
-    return found == [word.lower() for word in words]
+    said = re.findall(r"[\w'-]+", answer.rpartition(":")[2].lower())
+    return said == [word.lower() for word in words]
 
 
 def _names(word: str, others: tuple[str, ...], answer: str) -> bool:
-    # An answer with one word of the list may contain "word" itself, even if that is in the list.
+    # Asked for one word of the list, an answer may say "word" itself when that is in the list.
     if "\n" in answer or "," in answer:
         return False
     return names_only(word, (other for other in others if other not in ("word", "list")), answer, most_words=12)
@@ -138,5 +138,5 @@ def _names(word: str, others: tuple[str, ...], answer: str) -> bool:
 def _counts(count: int, answer: str) -> bool:
     names = {3: "three", 4: "four", 5: "five", 6: "six", 2: "two", 7: "seven"}
     numbers = {name: number for number, name in names.items()}
-    seen = [numbers.get(token, int(token) if token.isdigit() else None) for token in re.findall(r"\w+", answer.lower())]
-    return [number for number in seen if number is not None] == [count]
+    said = [numbers.get(token, int(token) if token.isdigit() else None) for token in re.findall(r"\w+", answer.lower())]
+    return [number for number in said if number is not None] == [count]

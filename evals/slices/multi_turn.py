@@ -1,4 +1,4 @@
-"""Conversations that require a model to remember what the user said, or to keep a rule of the user or the system."""
+"""Conversations: what the user said earlier is remembered, and a rule the user or the system set is kept."""
 
 from __future__ import annotations
 
@@ -47,38 +47,38 @@ _SYSTEM = ("You are a helpful assistant. Always {}.", "Always {}.", "Rule: {}.",
 
 
 def make(draw: Draw) -> Question:
-    """Three in five questions recall something; the others keep a rule."""
+    """Three in five recall something, the others keep a rule."""
     return _memory(draw) if draw.chance(0.6) else _rule(draw)
 
 
 def _memory(draw: Draw) -> Question:
-    """The user tells one or two things, may correct one, asks up to two other questions, then asks for one thing."""
+    """One or two things told, perhaps one corrected, up to two other questions, then one is asked for."""
     kinds = draw.some(tuple(_TELL), draw.one((1, 2)))
-    wanted = draw.one(kinds)
+    asked = draw.one(kinds)
     messages: list[Message] = []
     known: dict[str, str] = {}
     for kind in kinds:
         tell, before, ask = draw.phrase(f"multi:{kind}", _TELL[kind], _BEFORE, _ASK[kind])
         known[kind] = _value(draw, kind)
         messages += [user(tell.format(known[kind])), assistant(_NOTED[kind].format(known[kind]))]
-        if kind == wanted:
+        if kind == asked:
             question = before + (ask[0].lower() + ask[1:] if before.endswith(", ") else ask)
     wrong: list[str] = []
-    if kinds[-1] == wanted and draw.chance(0.2):
-        wrong.append(known[wanted])
-        known[wanted] = _value(draw, wanted, known[wanted])
-        before, correction = draw.phrase("multi:correction", _OH, _CORRECT)
-        messages += [user(before + correction.format(known[wanted])), assistant(_CORRECTED.format(known[wanted]))]
+    if kinds[-1] == asked and draw.chance(0.2):
+        wrong.append(known[asked])
+        known[asked] = _value(draw, asked, known[asked])
+        hm, correction = draw.phrase("multi:correction", _OH, _CORRECT)
+        messages += [user(hm + correction.format(known[asked])), assistant(_CORRECTED.format(known[asked]))]
     for _ in range(draw.one((0, 1, 1, 2))):
         filler = facts.make(draw)
         messages += [*filler.messages, assistant(filler.reference)]
-    others = (*wrong, *(value for kind, value in known.items() if kind != wanted))
+    others = (*wrong, *(value for kind, value in known.items() if kind != asked))
     return Question(
         messages=(*messages, user(question)),
-        reference=_ANSWER[wanted].format(known[wanted]),
-        check=functools.partial(names_only, known[wanted], others),
+        reference=_ANSWER[asked].format(known[asked]),
+        check=functools.partial(names_only, known[asked], others),
         max_tokens=40,
-        cluster=f"{wanted}: {question}",
+        cluster=f"{asked}: {question}",
     )
 
 
@@ -95,7 +95,7 @@ def _value(draw: Draw, kind: str, other_than: str = "") -> str:
 
 
 def _rule(draw: Draw) -> Question:
-    """A rule of the user or the system that must be kept for the last of one to three questions."""
+    """A rule, set by the user or the system, kept for the last of one to three questions."""
     kind = draw.one(("end", "start", "short"))
     rules = {"end": _END, "start": _START, "short": _SHORT}[kind]
     word = "" if kind == "short" else (draw.word() if draw.chance(0.5) else draw.known(COMMON))
@@ -104,9 +104,9 @@ def _rule(draw: Draw) -> Question:
         ("", "You are a chat model. ", "Be kind. ", "Be brief. ") if by_system else ("", "Hi. ", "Hello! ", "Okay. ")
     )
     opener, frame, rule = draw.phrase(f"multi:rule:{kind}", before, _SYSTEM if by_system else _FROM_NOW, rules)
-    text = opener + frame.format(rule.format(word))
+    said = opener + frame.format(rule.format(word))
     messages: list[Message] = (
-        [system(text)] if by_system else [user(text), assistant(_kept(kind, word, "Okay.", "Okay"))]
+        [system(said)] if by_system else [user(said), assistant(_kept(kind, word, "Okay.", "Okay"))]
     )
     for _ in range(draw.one((0, 0, 1, 2))):
         early = facts.make(draw)
@@ -137,7 +137,7 @@ def _is_kept(kind: str, word: str, is_right: Callable[[str], float], answer: str
     """Whether the answer is right and keeps the rule."""
     if not is_right(answer):
         return False
-    words = plain(answer).replace(":", " ").replace(",", " ").split()
+    said = plain(answer).replace(":", " ").replace(",", " ").split()
     if kind == "short":
-        return len(words) == 1
-    return bool(words) and holds_word(answer, word) and plain(words[-1 if kind == "end" else 0]) == word.lower()
+        return len(said) == 1
+    return bool(said) and holds_word(answer, word) and plain(said[-1 if kind == "end" else 0]) == word.lower()

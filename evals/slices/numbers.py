@@ -1,4 +1,4 @@
-"""Parses numbers as people and models write them, to compare them."""
+"""Numbers as people and models write them, read for comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GROUPED = {
 
 
 def parse(text: str) -> Decimal | None:
-    """The number that a text consists of, with or without commas between thousands; None if it is no number."""
+    """A number written alone, commas between thousands allowed; None where it is none."""
     written = text.strip().replace("\u2212", "-").translate(dict.fromkeys(map(ord, "$€£¥'\u00a0\u202f")))
     if _GROUPED[","].fullmatch(written):
         written = written.replace(",", "")
@@ -25,8 +25,8 @@ def parse(text: str) -> Decimal | None:
 
 
 def last_readings(answer: str, *, dots_group: bool = False) -> set[Decimal]:
-    """The possible values of the last number in a text. dots_group: also "70.000" as seventy thousand and "1,5" as one
-    and a half, as half of the world writes them."""
+    """What the last number of a text may mean. dots_group: also "70.000" as seventy thousand and "1,5" as one and a
+    half, as half of the world writes them."""
     found = _NUMBER.findall(answer.replace("\u2212", "-").replace("*", " "))
     if not found:
         return set()

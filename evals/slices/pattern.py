@@ -1,4 +1,4 @@
-"""Matches users' regular expressions in a process that is killed if it takes too long.
+"""Regular expressions of others, matched in a process that is ended when it takes too long.
 
 Python's engine takes exponential time for some patterns and texts, and cannot be stopped from within.
 """
@@ -22,7 +22,7 @@ _PROGRAM = (
 
 
 def matches(pattern: str, text: str, *, whole: bool) -> bool:
-    """Whether a pattern is found in a text, or matches all of it; False if that takes over two seconds of CPU time."""
+    """Whether a pattern is found in a text, or fits all of it; False when that takes over two seconds of processor."""
     task = json.dumps({"pattern": pattern, "text": text, "whole": whole})
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""All generated slices, by name. The table of the shipped model uses exactly these."""
+"""All slices, by name. The table of the shipped model uses exactly these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repetition of a text: a word several times, or a sentence word for word."""
+"""Saying again what was given: a word so many times, or a sentence word for word."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _COUNTS = ("2", "3", "4", "5", "6", "7", "8")
 
 
 def make(draw: Draw) -> Question:
-    """Two in three questions repeat a word."""
+    """Two in three are a word so many times."""
     return _times(draw) if draw.chance(2 / 3) else _exactly(draw)
 
 
 def make_training(draw: Draw) -> Question:
-    """Like `make`, but one in three repeats a long text, since every token of its answer teaches copying."""
+    """As asked, and one in three a long text: every token of its answer teaches copying."""
     if draw.chance(2 / 3):
         return make(draw)
     opener, core = draw.phrase("repeat:exactly", _OPENERS, _EXACTLY)
@@ -39,17 +39,17 @@ def make_training(draw: Draw) -> Question:
 
 
 def is_right(wanted: str, answer: str) -> bool:
-    """Whether the answer is exactly the text; space around it, quotes and a final full stop are ignored."""
-    text = answer.strip()
-    return text in (wanted, f"{wanted}.", f'"{wanted}"')
+    """Whether the answer is the text, letter by letter; space around it, quotes and a final full stop are let pass."""
+    given = answer.strip()
+    return given in (wanted, f"{wanted}.", f'"{wanted}"')
 
 
 def _times(draw: Draw) -> Question:
     opener, core, count, way = draw.phrase("repeat:times", _OPENERS, _TIMES, _COUNTS, tuple(_SEPARATORS))
     word = draw.word() if draw.chance(0.6) else draw.known(COMMON)
-    text = core.format(word, count) + way + ("?" if opener == "Could you " else ".")
+    asked = core.format(word, count) + way + ("?" if opener == "Could you " else ".")
     wanted = _SEPARATORS[way].join([word] * int(count))
-    return _question(opener, core, text, wanted)
+    return _question(opener, core, asked, wanted)
 
 
 def _exactly(draw: Draw) -> Question:
@@ -58,9 +58,9 @@ def _exactly(draw: Draw) -> Question:
     return _question(opener, core, core.format(" ".join(words)), " ".join(words))
 
 
-def _question(opener: str, core: str, text: str, wanted: str) -> Question:
+def _question(opener: str, core: str, asked: str, wanted: str) -> Question:
     return Question(
-        messages=(user(opened(opener, text)),),
+        messages=(user(opened(opener, asked)),),
         reference=wanted,
         check=functools.partial(is_right, wanted),
         max_tokens=96,

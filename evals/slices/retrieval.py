@@ -1,6 +1,6 @@
 """Finding one value in a long list of keys and values, from a few lines up to 4,000 tokens.
 
-Keys are invented words, so only the text has the answer. The checks require the value and no other one of the text.
+Keys are invented words, so nothing but the text can answer. The checks want the value and no other of the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from evals.slices.draw import Draw
 from evals.slices.item import Message, Question, assistant, user
 
 TOKENS_PER_LINE = {"number": 11.5, "word": 10.0}
-"""Measured with the shipped chat tokenizer; the same text has fewer tokens in other tokenizers."""
+"""Of the shipped chat tokenizer, measured; other tokenizers make shorter texts of it."""
 _FRAME_TOKENS = 34
 _TURN_TOKENS = 23
 _INTRODUCTIONS = (
@@ -34,17 +34,17 @@ _ASK = {
 
 
 def maker(tokens: int) -> Callable[[Draw], Question]:
-    """A generator of questions about a text of about `tokens` tokens."""
+    """A generator of questions about a text of about so many tokens."""
     return functools.partial(_make, tokens, 1)
 
 
 def training_maker(shortest: int, longest: int, most_questions: int) -> Callable[[Draw], Question]:
-    """A generator of conversations with several questions about a text of `shortest` to `longest` tokens."""
+    """A generator of conversations that ask several times about a text of a length between two."""
     return functools.partial(_make_training, shortest, longest, most_questions)
 
 
 def _make_training(shortest: int, longest: int, most_questions: int, draw: Draw) -> Question:
-    # Uniform in the logarithm: a short text teaches the lookup itself, and costs little.
+    # Even in the logarithm: a short text teaches the lookup itself, and costs little.
     tokens = round(shortest * (longest / shortest) ** draw.random.random())
     return _make(tokens, draw.random.randint(1, max(1, min(most_questions, tokens // 40))), draw)
 
@@ -58,21 +58,21 @@ def _make(tokens: int, questions: int, draw: Draw) -> Question:
     values = words[count:] or [str(draw.number(1000, 9999)) for _ in keys]
     facts = dict(zip(keys, values, strict=True))
     lines = " ".join(_LINES[kind].format(key, value) for key, value in facts.items())
-    queried = draw.some(keys, min(questions, len(keys)))
+    asked = draw.some(keys, min(questions, len(keys)))
     messages: list[Message] = []
-    for index, key in enumerate(queried):
+    for place, key in enumerate(asked):
         introduction, question = draw.phrase(f"retrieval:{kind}", _INTRODUCTIONS, _ASK[kind])
         text = question.format(key)
-        if index == 0:
+        if place == 0:
             text = f"{introduction} {lines} {text}"
         else:
-            messages.append(assistant(_LINES[kind].format(queried[index - 1], facts[queried[index - 1]])))
+            messages.append(assistant(_LINES[kind].format(asked[place - 1], facts[asked[place - 1]])))
         messages.append(user(text))
-    value = facts[queried[-1]]
+    value = facts[asked[-1]]
     others = tuple({other for other in values if other != value})
     return Question(
         messages=tuple(messages),
-        reference=_LINES[kind].format(queried[-1], value),
+        reference=_LINES[kind].format(asked[-1], value),
         check=functools.partial(names_only, value, others),
         max_tokens=40,
         cluster=keys[0],  # the text, which no other question is about

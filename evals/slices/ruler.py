@@ -1,7 +1,7 @@
-"""Long texts like those of RULER (Hsieh et al. 2024): the tasks that need no download, at a length in tokens.
+"""Long texts in the manner of RULER (Hsieh et al. 2024): the tasks that need no download, to a length in tokens.
 
-The wanted values are invented words and numbers of the held-out side, hidden in repeated sentences. The score is the
-share of the wanted values that the answer names, as in the paper.
+What is looked for is made of invented words and numbers of the held-out side, hidden in sentences that repeat. The
+score is the share of the wanted values that the answer names, as the paper counts.
 
     niah-single      a number of one word, hidden once          niah-multikey    with the numbers of three other words
     niah-multivalue  four numbers of one word                   niah-multiquery  the numbers of four words
@@ -22,7 +22,7 @@ from evals.slices.draw import Draw
 from evals.slices.item import Question, Slice, user
 
 _NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
-_MAX_UNITS = 1 << 16
+_MOST_UNITS = 1 << 16
 _HOPS = 4
 _COMMON = 10
 _FREQUENT = 3
@@ -31,21 +31,21 @@ _ZETA = 2.0
 
 
 class TokenCounter(Protocol):
-    """Counts tokens like a model's tokenizer."""
+    """Counts as a model's tokenizer does."""
 
     @property
     def digest(self) -> str:
-        """Changes with the tokenizer."""
+        """Differs when the tokenizer does."""
 
     def __call__(self, text: str) -> int:
         """Tokens of a text."""
 
 
 class Puzzle(NamedTuple):
-    """A task whose text can be lengthened without a change of its answer."""
+    """A task whose text can be made longer without another answer."""
 
     text: Callable[[int], str]
-    """The whole question, lengthened by a number of units from 1."""
+    """The whole question with so many units of what it is lengthened by, from 1."""
     wanted: tuple[str, ...]
     max_tokens: int
 
@@ -81,14 +81,14 @@ def _make(pose: Callable[[Draw, int], Puzzle], length: int, count: TokenCounter,
 
 
 def share_named(wanted: tuple[str, ...], answer: str) -> float:
-    """The share of the values that the answer contains."""
+    """Which share of the values stands in the answer."""
     return sum(holds_word(answer, value) for value in wanted) / len(wanted)
 
 
 def _units(fits: Callable[[int], bool]) -> int:
-    """The largest number of units that fits, if 1 does. Longer texts have more tokens."""
+    """The most that fits, where 1 does. Longer texts have more tokens."""
     low, high = 1, 2
-    while high < _MAX_UNITS and fits(high):
+    while high < _MOST_UNITS and fits(high):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
@@ -96,22 +96,22 @@ def _units(fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _needles(keys: int, values: int, queried: int, draw: Draw, _: int) -> Puzzle:
-    """`keys` words with `values` numbers each; the question is about `queried` words."""
+def _needles(keys: int, values: int, asked: int, draw: Draw, _: int) -> Puzzle:
+    """So many words with so many numbers each, of which some words are asked for."""
     words = draw.words(keys)
     numbers = {word: _numbers(draw, values) for word in words}
     lines = [f"One of the special magic numbers for {word} is: {one}." for word in words for one in numbers[word]]
     draw.random.shuffle(lines)
-    depths = sorted(draw.random.random() for _ in lines)
-    targets = words[:queried]
-    named = targets[0] if queried == 1 else f"{', '.join(targets[:-1])}, and {targets[-1]}"
-    one = queried * values == 1
+    places = sorted(draw.random.random() for _ in lines)
+    targets = words[:asked]
+    named = targets[0] if asked == 1 else f"{', '.join(targets[:-1])}, and {targets[-1]}"
+    one = asked * values == 1
     what = f"is the special magic number for {named}" if one else f"are all the special magic numbers for {named}"
 
     def text(units: int) -> str:
         return (
             "Some special magic numbers are hidden within the following text. Make sure to memorize them. I will quiz "
-            f"you about them afterwards.\n{_hidden(lines, depths, units)}\nWhat {what} mentioned in the provided text?"
+            f"you about them afterwards.\n{_hidden(lines, places, units)}\nWhat {what} mentioned in the provided text?"
         )
 
     return Puzzle(text, tuple(number for word in targets for number in numbers[word]), 128)
@@ -124,11 +124,11 @@ def _numbers(draw: Draw, count: int) -> list[str]:
     return list(found)
 
 
-def _hidden(lines: Sequence[str], depths: Sequence[float], units: int) -> str:
-    """Sentences at depths, 0 to 1, among `units` repetitions of the noise."""
+def _hidden(lines: Sequence[str], places: Sequence[float], units: int) -> str:
+    """Sentences at their places, 0 to 1, among so many repetitions of the noise."""
     parts = [_NOISE] * units
-    for line, depth in reversed(list(zip(lines, depths, strict=True))):
-        parts.insert(round(depth * units), line)
+    for line, place in reversed(list(zip(lines, places, strict=True))):
+        parts.insert(round(place * units), line)
     return "\n".join(parts)
 
 
@@ -137,12 +137,12 @@ def _variables(draw: Draw, _: int) -> Puzzle:
     (number,) = _numbers(draw, 1)
     lines = [f"VAR {names[0]} = {number}."]
     lines += [f"VAR {name} = VAR {before}." for before, name in itertools.pairwise(names)]
-    depths = sorted(draw.random.random() for _ in lines)
+    places = sorted(draw.random.random() for _ in lines)
 
     def text(units: int) -> str:
         return (
             "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"
-            f"{_hidden(lines, depths, units)}\nQuestion: Find all variables that are assigned the value {number} in "
+            f"{_hidden(lines, places, units)}\nQuestion: Find all variables that are assigned the value {number} in "
             "the text above."
         )
 
@@ -150,16 +150,16 @@ def _variables(draw: Draw, _: int) -> Puzzle:
 
 
 def _common(draw: Draw, length: int) -> Puzzle:
-    """Ten words that occur far more often than any other; each unit of length is another rare word."""
+    """Ten words, each far more often than any of the others, whose number is what the text is lengthened by."""
     words = draw.words(_COMMON + max(40, length // 8))
     often, rare = words[:_COMMON], words[_COMMON:]
     times = max(_RARE_TIMES * 2, min(30, length // 120))
     order = draw.random.random()
 
     def text(units: int) -> str:
-        listed = often * times + [rare[index % len(rare)] for index in range(min(units, len(rare)))] * _RARE_TIMES
+        listed = often * times + [rare[place % len(rare)] for place in range(min(units, len(rare)))] * _RARE_TIMES
         _shuffled(listed, f"{order}/{units}")
-        numbered = " ".join(f"{number}. {word}" for number, word in enumerate(listed, 1))
+        numbered = " ".join(f"{place}. {word}" for place, word in enumerate(listed, 1))
         return (
             "Below is a numbered list of words. In these words, some appear more often than others. Memorize the ones "
             f"that appear most often.\n{numbered}\n"
@@ -179,8 +179,8 @@ def _frequent(draw: Draw, _: int) -> Puzzle:
         for rank, word in enumerate(words, 2):
             listed += [word] * round(units * 4 / rank**_ZETA)
         listed += ["..."] * units
-        # Ranks must differ even at the shortest length, so the first three words occur more often.
-        listed += [word for rank, word in enumerate(words[:_FREQUENT]) for _ in range(_FREQUENT - rank)]
+        # At the shortest length too, ranks must differ: the three first have counts of their own.
+        listed += [word for place, word in enumerate(words[:_FREQUENT]) for _ in range(_FREQUENT - place)]
         _shuffled(listed, f"{order}/{units}")
         return (
             "Read the following coded text and track the frequency of each coded word. Find the three most frequently "
@@ -193,7 +193,7 @@ def _frequent(draw: Draw, _: int) -> Puzzle:
 
 
 def _shuffled(listed: list[str], seed: str) -> None:
-    # It has a source of its own, since several lengths are tried, and each must always be the same text.
+    # By a source of its own: the length is found by trying several, and each must always be the same text.
     random.Random(seed).shuffle(listed)
 
 

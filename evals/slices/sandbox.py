@@ -1,9 +1,9 @@
-"""Runs a small function that a model wrote on test values, so that a bad one can do no harm.
+"""Runs a small function a model wrote, on test values, so that a bad one can do no harm.
 
-There are two guards. The code may use only a subset of Python (no import, no underscored names, no way to files, frames
-or the interpreter). It runs in a child process with few builtins, an empty environment, limits on CPU time, memory,
-files and processes, and no sockets; root starts it as nobody. These guards suffice for small answers of your own models
-in training; where models are measured, `confined.py` runs the code that passes the first guard.
+Two guards: the text may only use a subset of Python (no import, no underscored names, no way to files, frames or the
+interpreter), and it runs in a child process with few builtins, an empty environment, limits on CPU time, memory, files
+and processes, and no sockets; started by root, as nobody. It is a guard for the small answers of models of one's own,
+in training; where models are measured, `confined.py` runs what passes the first guard.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BANNED_PREFIXES = ("_", "gi_", "f_", "cr_", "ag_", "tb_", "co_")
 _REFUSED = "refused: "
 _ROOT = Path(__file__).parents[2]
 
-# NPROC does not limit root, and with NOFILE at 3, closing one descriptor would make room for another.
+# NPROC is nothing to root; and with NOFILE at 3, closing one descriptor would make room for another.
 _RUNNER = """
 import builtins, ctypes, json, os, resource, sys
 sys.path.insert(0, sys.argv[1])
@@ -93,10 +93,10 @@ def _is_banned(attribute: str) -> bool:
 
 
 def results(code: str, name: str, calls: list[list[Any]]) -> list[Any] | None:
-    """The results of a named function for each list of arguments; None if it is not allowed, fails or hangs.
+    """What the function of a name returns for each list of arguments; None where it is not allowed, fails or hangs.
 
-    Results must be JSON (tuples become lists). Raises RuntimeError if this machine cannot confine the process: code
-    that could not run is no wrong answer.
+    Results must be JSON (tuples become lists). Raises RuntimeError where this machine does not let the process be shut
+    in: what could not be run is no wrong answer.
     """
     if not is_harmless(code):
         return None
@@ -112,14 +112,14 @@ def results(code: str, name: str, calls: list[list[Any]]) -> list[Any] | None:
             found = json.loads(done.stdout) if done.returncode == 0 else None
         except (subprocess.TimeoutExpired, ValueError):
             return None
-    text = done.stderr.decode(errors="replace")
-    if done.returncode != 0 and text.startswith(_REFUSED):
-        raise RuntimeError(f"code of a model cannot be shut in on this machine: {text.removeprefix(_REFUSED).strip()}")
+    said = done.stderr.decode(errors="replace")
+    if done.returncode != 0 and said.startswith(_REFUSED):
+        raise RuntimeError(f"code of a model cannot be shut in on this machine: {said.removeprefix(_REFUSED).strip()}")
     return found if isinstance(found, list) and len(found) == len(calls) else None
 
 
 def returns(code: str, name: str, calls: list[list[Any]], wanted: list[Any]) -> bool:
-    """Whether a named function returns the wanted value, of the same type, for each list of arguments."""
+    """Whether the function of a name returns what is wanted for each list of arguments, of the same types."""
     found = results(code, name, calls)
     # == alone would take 1 for True.
     return found is not None and [(type(one), one) for one in found] == [(type(one), one) for one in wanted]

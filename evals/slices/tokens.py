@@ -14,7 +14,7 @@ class FolderTokenizer:
     """The tokenizer of a model's folder."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: of the model. Raises ConfigError if it holds no tokenizer."""
+        """folder: of the model. Raises ConfigError where it holds no tokenizer."""
         file = folder / "tokenizer.json"
         try:
             data = file.read_bytes()
@@ -25,7 +25,7 @@ class FolderTokenizer:
 
     @property
     def digest(self) -> str:
-        """Digest of the tokenizer's file."""
+        """Of the tokenizer's file."""
         return self._digest
 
     def __call__(self, text: str) -> int:

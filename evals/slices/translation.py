@@ -1,7 +1,7 @@
 """Words and small phrases from English into French, Spanish and German.
 
-A model memorizes the words; their combinations and the phrasings are held out. Gender and the form of the colour follow
-from the noun, so a phrase is more than its words.
+The words are learnt by heart; what is held out is which are put together, and how it is asked. Gender and the form of
+the colour follow from the noun, so a phrase is more than its words.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ASK = (
 
 
 def make(draw: Draw) -> Question:
-    """A word, a noun with its article, or, in half of the questions, a noun with a colour."""
+    """A word, a noun with its article, or a noun with a colour; half of them the last."""
     kind = draw.one(("word", "noun", "coloured", "coloured"))
     if kind == "coloured":
         noun, colour, language = draw.phrase("translation:coloured", tuple(NOUNS), tuple(COLOURS), LANGUAGES)
@@ -77,9 +77,9 @@ def make(draw: Draw) -> Question:
 
 
 def is_right(wanted: str, answer: str) -> bool:
-    """Whether the answer is the translation; case and closing punctuation are ignored, accents and spelling are not."""
-    text = plain(unicodedata.normalize("NFC", answer.strip("¡¿ "))).replace("’", "'")
-    return text == plain(wanted)
+    """Whether the answer is the translation; case and closing marks are let pass, accents and spelling not."""
+    given = plain(unicodedata.normalize("NFC", answer.strip("¡¿ "))).replace("’", "'")
+    return given == plain(wanted)
 
 
 def _coloured(noun: str, colour: str, language: str) -> str:

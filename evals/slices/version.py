@@ -1,8 +1,8 @@
-"""The version of a slice that a result was measured with.
+"""Which edition of a slice something was measured with.
 
-Two runs may be compared only if questions and checks were the same. A version is therefore a digest of everything that
-determines them: the source text of the module that makes or reads the questions, of all modules of `evals` that it
-imports, and the content of a file. Even a changed comment makes a new version, so that no change is overlooked.
+Two runs may be compared only where questions and checks were the same. A version is therefore a digest of everything
+that decides them: the source text of the module that makes or reads the questions, of all modules of ours it imports,
+and for a file its content. A comment changed is another version: the price of never calling two rulers one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIGITS = 16
 
 
 def version(module: str, *parts: bytes | str) -> str:
-    """The version of a slice: 16 hexadecimal digits. module: its maker or reader. parts: other data behind it."""
+    """The version of a slice: 16 hexadecimal digits. module: its maker or reader. parts: what else decides it."""
     digest = hashlib.sha256(source_digest(module).encode())
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -29,7 +29,7 @@ def version(module: str, *parts: bytes | str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def source_digest(module: str) -> str:
-    """Digest of the source of a module and of all modules of `evals` that it imports, directly or not."""
+    """Of the text of a module and of all modules of `evals` that it imports, directly or not."""
     digest = hashlib.sha256()
     seen: set[str] = set()
     waiting = [module]
@@ -48,7 +48,7 @@ def _imports(module: str) -> Iterator[str]:
         if not isinstance(node, ast.ImportFrom) or node.module is None or node.module.partition(".")[0] != _ROOT:
             continue
         yield node.module
-        # `from evals.slices import facts` also imports a module.
+        # `from evals.slices import facts` imports a module too.
         for alias in node.names:
             inner = f"{node.module}.{alias.name}"
             if _is_module(inner):
@@ -58,9 +58,9 @@ def _imports(module: str) -> Iterator[str]:
 def _is_module(name: str) -> bool:
     package, _, last = name.rpartition(".")
     spec = importlib.util.find_spec(package)
-    folders = (spec.submodule_search_locations if spec else None) or []
+    places = (spec.submodule_search_locations if spec else None) or []
     return any(
-        (Path(folder) / f"{last}.py").exists() or (Path(folder) / last / "__init__.py").exists() for folder in folders
+        (Path(place) / f"{last}.py").exists() or (Path(place) / last / "__init__.py").exists() for place in places
     )
 
 

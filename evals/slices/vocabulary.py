@@ -1,8 +1,8 @@
-"""Words that several slices draw from. The lists are long enough for both sides of the split."""
+"""Words that several slices draw from. The lists are long enough that both sides of the split get some."""
 
 from __future__ import annotations
 
-# None of them occurs in the sentence of an answer ("the first word is ..."), where it would be ambiguous.
+# None of them is a word that an answer itself is made of ("the first word is ..."): it could not be told apart.
 COMMON = tuple(
     """
     able above account action active add address again age agent air alarm album alphabet amount angle animal answer

@@ -107,7 +107,7 @@ class CallReader:
         except (ValueError, RecursionError):  # the model may nest as deeply as its output is long
             self.valid = False
             return []
-        name = value.get("name")
+        name: Any = value.get("name")
         self.valid = isinstance(name, str) and name in self._known and isinstance(arguments, dict)
         if not self.valid:
             return []

@@ -1,4 +1,4 @@
-"""Finds the program in an answer, which may have text around it or continue the prompt's code."""
+"""The program in an answer: what a model puts around code, and what it leaves away."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def program(answer: str, entry_point: str, prompt: str = "") -> tuple[str, ...]:
     """Parts to run one after the other.
 
     The code block that defines the function, else the longest, else the whole answer. prompt: code that the answer
-    continues. It runs first, for its imports and helpers, or is joined with an answer that is only a body.
+    goes on from; run before it for its imports and helpers, or, where the answer is a body alone, in front of it.
     """
     blocks = [block for block in _FENCE.findall(answer) if block.strip()]
     defines = re.compile(rf"^\s*(?:async\s+)?def\s+{re.escape(entry_point)}\s*\(", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The error of a malformed file of questions."""
+"""A file of questions that cannot be read as what it claims to be."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contracts.errors import ConfigError
 
 
 class SliceFileError(ConfigError):
-    """A malformed file of questions. It names the file, the line and the field.
+    """Names the file, the line and the field, so that whoever wrote it finds the place.
 
-    line: from 1; 0 for the file itself. field: as in the line, such as `check.answer`; empty for the whole line.
+    line: from 1; 0 where it is the file itself. field: as the line spells it, `check.answer`; empty: the whole line.
     """
 
     def __init__(self, file: Path, line: int, field: str, message: str) -> None:
-        """message: the fault and the correct form."""
+        """message: what is wrong and what would be right."""
         self.file = file
         self.line = line
         self.field = field
-        location = f"{file}:{line}" if line else str(file)
-        super().__init__(f"{location}: {field}: {message}" if field else f"{location}: {message}", param=field or None)
+        place = f"{file}:{line}" if line else str(file)
+        super().__init__(f"{place}: {field}: {message}" if field else f"{place}: {message}", param=field or None)

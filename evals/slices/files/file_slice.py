@@ -1,4 +1,4 @@
-"""A slice whose questions are in a file, and the description of a file format."""
+"""A slice whose questions stand in a file, and the kinds of file there are."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from evals.slices.split import Split
 
 @dataclasses.dataclass(frozen=True)
 class FileSlice:
-    """Questions of a file, in its order. The seed of an item is its position."""
+    """Questions of a file, in its order. The seed of an item is its place."""
 
     name: str
     about: str
     questions: tuple[Question, ...]
     version: str
-    """Digest of the file's bytes and of the program that reads and checks it."""
+    """Of the file's bytes and the program that reads and checks it."""
     goal: float = 0.0
     left_out: tuple[str, ...] = ()
-    """Which of the file's questions are not asked and why, a sentence each."""
+    """Why which of the file's questions are not asked, a sentence each."""
 
     @property
     def fills_gaps(self) -> bool:
-        """False: files hold conversations."""
+        """Files hold conversations."""
         return False
 
     @property
     def size(self) -> int | None:
-        """Number of questions."""
+        """How many questions there are."""
         return len(self.questions)
 
     def item(self, seed: int, split: Split = Split.HELD_OUT) -> Item:
-        """The question at a position, from 0. Raises IndexError past the last; ValueError for training."""
+        """The question of a place, from 0. Raises IndexError past the last; ValueError for training."""
         if split is not Split.HELD_OUT:
             raise ValueError(f"{self.name}: questions of a file are never trained on")
         if not 0 <= seed < len(self.questions):
@@ -49,6 +49,6 @@ class Kind:
 
     name: str
     patterns: tuple[str, ...]
-    """Globs of its files in the folder."""
+    """Where in the folder its files lie, as globs."""
     read: Callable[[Path, Sandbox], Sequence[FileSlice]]
-    """Reads one file. Raises SliceFileError; IsolationUnavailable if code must be run and cannot be isolated."""
+    """Reads one file. Raises SliceFileError; IsolationUnavailable where code must be run and may not be."""

@@ -1,7 +1,7 @@
-"""GSM8K (Cobbe et al. 2021): grade-school word problems. `test.jsonl` of openai/grade-school-math.
+"""GSM8K (Cobbe et al. 2021): word problems of grade school. `test.jsonl` of openai/grade-school-math.
 
-Each line has `question` and `answer`, which ends with `#### ` and the number. An answer is right if its last number is
-that number; thousands may be grouped by commas.
+Each line has `question` and `answer`, which ends with `#### ` and the number. An answer is right when its last number
+is that number; thousands may be grouped by commas.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """HumanEval+ (Liu et al. 2023): functions to write from signature and docstring, run on many inputs. JSON lines.
 
-A task is in EvalPlus's format (`base_input`, `plus_input`, `canonical_solution`, `atol`: the canonical solution's
-results are right) or has a `test` that defines `check(candidate)`. All tests of a task must pass. Programs and tests
-run in `evals/sandbox/`: tests see values that the program returned, never the program.
+Either as EvalPlus publishes it (`base_input`, `plus_input`, `canonical_solution`, `atol`: what the canonical solution
+returns is right) or with a `test` that defines `check(candidate)`. All tests of a task must pass. Programs and tests
+run in `evals/sandbox/`: tests see values the program returned, never the program.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from evals.slices.version import version
 MAX_TOKENS = 768
 _NUMPY = re.compile(r"^\s*(?:import|from)\s+numpy\b", re.MULTILINE)
 _ASK = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n{}\n```"
-# EvalPlus's rule: equal, or of the same type with numbers that are close. `find_zero` has many
-# right answers: its result must be a zero.
+# EvalPlus's rule: equal, or of one type and numbers that are near. `find_zero` has many
+# right answers: what it finds must be a zero.
 _COMPARE = """
 import copy, json
 
@@ -97,20 +97,20 @@ def passes(sandbox: Sandbox, prompt: str, entry_point: str, test: str, setup: st
 
 
 def _tests(path: Path, line: int, row: _Row) -> tuple[str, str]:
-    """The tests of a task, and the code to run before them."""
+    """The tests of a task, and what is run before them."""
     inputs = [*(row.base_input or ()), *(row.plus_input or ())]
     if inputs:
         reference = row.prompt + row.canonical_solution
         _require_python(path, line, "canonical_solution", reference)
         values = {"_INPUTS": json.dumps(inputs), "_ATOL": row.atol, "_NAME": row.entry_point}
-        constants = "".join(f"{name} = {value!r}\n" for name, value in values.items())
-        return constants + _COMPARE, f"{reference}\n_REFERENCE = {row.entry_point}\n"
+        given = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+        return given + _COMPARE, f"{reference}\n_REFERENCE = {row.entry_point}\n"
     if not row.test.strip():
         raise SliceFileError(path, line, "test", "is missing; give it, or base_input and canonical_solution")
     _require_python(path, line, "test", row.test)
     if _NUMPY.search(row.test) and not packages():
-        message = "imports numpy, which is not installed here: pip install 'slipstream[evals]'"
-        raise SliceFileError(path, line, "test", message)
+        said = "imports numpy, which is not installed here: pip install 'slipstream[evals]'"
+        raise SliceFileError(path, line, "test", said)
     return row.test, row.prompt
 
 

@@ -1,7 +1,7 @@
-"""IFEval (Zhou et al. 2023): prompts with instructions that a program can check. `input_data.jsonl` of google-research.
+"""IFEval (Zhou et al. 2023): prompts with instructions a program can check. `input_data.jsonl` of google-research.
 
-Each line has `key`, `prompt`, `instruction_id_list` and `kwargs`, one object per instruction. An answer is right if it
-follows every instruction as written (the paper's strict prompt-level accuracy) and is not empty.
+Each line has `key`, `prompt`, `instruction_id_list` and `kwargs`, one object an instruction. An answer is right when it
+follows every instruction as it stands (the paper's strict prompt-level accuracy), and says something.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Row(msgspec.Struct):
 
 
 def read(path: Path, _: Sandbox) -> Sequence[FileSlice]:
-    """The file as one slice, without questions that cannot be checked, which the slice names."""
+    """The file as one slice, less what cannot be checked, which it names."""
     questions = []
     left_out: collections.Counter[str] = collections.Counter()
     for line, row in json_lines(path, _Row):
@@ -53,17 +53,17 @@ def read(path: Path, _: Sandbox) -> Sequence[FileSlice]:
         )
     if not questions:
         raise SliceFileError(path, 0, "", "holds no question that can be checked here")
-    reasons = tuple(f"{count} with {name}, which needs a language detector" for name, count in sorted(left_out.items()))
+    said = tuple(f"{count} with {name}, which needs a language detector" for name, count in sorted(left_out.items()))
     return [
         FileSlice(
             "ifeval", "instructions about form, all followed", tuple(questions), version(__name__, content(path)),
-            left_out=reasons,
+            left_out=said,
         )
     ]  # fmt: skip
 
 
 def follows(checks: Sequence[Check], answer: str) -> bool:
-    """Whether an answer is not empty and follows all instructions."""
+    """Whether an answer says something and follows all instructions."""
     return bool(answer.strip()) and all(check(answer) for check in checks)
 
 
@@ -71,17 +71,17 @@ def _checks(path: Path, line: int, row: _Row) -> tuple[Check, ...]:
     if len(row.kwargs) != len(row.instruction_id_list) or not row.kwargs:
         raise SliceFileError(path, line, "kwargs", "must hold one object for each of instruction_id_list")
     checks = []
-    for index, (name, arguments) in enumerate(zip(row.instruction_id_list, row.kwargs, strict=True)):
+    for place, (name, given) in enumerate(zip(row.instruction_id_list, row.kwargs, strict=True)):
         if name in LEFT_OUT:
             continue
         try:
-            checks.append(check_of(name, arguments))
+            checks.append(check_of(name, given))
         except KeyError as error:
             known = ", ".join(INSTRUCTIONS)
-            field = f"instruction_id_list[{index}]"
+            field = f"instruction_id_list[{place}]"
             raise SliceFileError(path, line, field, f"{name!r} is unknown; known are {known}") from error
         except WrongArguments as error:
-            field = f"kwargs[{index}].{error.name}"
+            field = f"kwargs[{place}].{error.name}"
             raise SliceFileError(path, line, field, f"{error}, for {name}") from error
     return tuple(checks)
 

@@ -1,8 +1,8 @@
-"""The checkable instructions of IFEval (Zhou et al. 2023), each strictly by the rule in its name.
+"""The checkable instructions of IFEval (Zhou et al. 2023), each by the rule its name stands for, strictly.
 
-Three of the published checkers use a library that downloads its data. These do not: they count sentences by closing
-punctuation and words by letters and digits, and text in English capitals or small letters must have Latin letters.
-`language:response_language` needs a language detector and is not here: questions with it are left out by name.
+Three of the published checkers ask a library that downloads its data. Ours do without: sentences are counted by their
+closing marks, words by letters and digits, and text "in English" capitals or small letters must have Latin letters.
+`language:response_language` needs a language detector and is not here: questions that ask for it are left out by name.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ _OPTIONS = ("my answer is yes.", "my answer is no.", "my answer is maybe.")
 
 
 class WrongArguments(Exception):
-    """An instruction has a wrong argument. name: the argument's."""
+    """The arguments of an instruction do not fit it. name: which."""
 
     def __init__(self, name: str, message: str) -> None:
-        """message: what the argument must be."""
+        """message: what it must be."""
         super().__init__(message)
         self.name = name
 
 
 class _Arguments:
-    """The arguments of one instruction, all of which must be taken, by name and type."""
+    """Of one instruction: taken by name and type, and all of them."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        # The published file has null for arguments of other instructions.
-        self._left = {name: value for name, value in given.items() if value is not None}
+        # The published file has null for what belongs to other instructions.
+        self._given = {name: value for name, value in given.items() if value is not None}
 
     def text(self, name: str) -> str:
-        value = self._left.pop(name, None)
+        value = self._given.pop(name, None)
         if not isinstance(value, str) or not value.strip():
             raise WrongArguments(name, "must be a text")
         return value
 
     def texts(self, name: str) -> list[str]:
-        value = self._left.pop(name, None)
+        value = self._given.pop(name, None)
         if not isinstance(value, list) or not value or not all(isinstance(one, str) and one for one in value):
             raise WrongArguments(name, "must be a list of texts")
         return value
 
     def number(self, name: str) -> int:
-        value = self._left.pop(name, None)
+        value = self._given.pop(name, None)
         if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
             raise WrongArguments(name, "must be a whole number from 0")
         return int(value)
 
     def compared(self, relation: str, number: str) -> Callable[[int], bool]:
         wanted = self.number(number)
-        value = self._left.pop(relation, None)
-        if value == "at least":
+        said = self._given.pop(relation, None)
+        if said == "at least":
             return lambda count: count >= wanted
-        if value == "less than":
+        if said == "less than":
             return lambda count: count < wanted
         raise WrongArguments(relation, "must be `at least` or `less than`")
 
     def end(self) -> None:
-        for name in self._left:
+        for name in self._given:
             raise WrongArguments(name, "is no argument of this instruction")
 
 
@@ -98,7 +98,7 @@ def _letters(a: _Arguments) -> Check:
 
 
 def sentences(text: str) -> int:
-    """Number of sentences in a text: runs of words up to closing punctuation, an empty line or the end."""
+    """How many sentences a text has: runs of words up to a closing mark, a line's end after one, or the end."""
     plain = _ABBREVIATIONS.sub(lambda found: found[0].replace(".", ""), re.sub(r"(?<=\d)\.(?=\d)", "", text))
     return sum(bool(re.search(r"\w", part)) for part in re.split(r"(?<=[.!?…])[\"'”’)\]*]*(?:\s+|$)|\n{2,}", plain))
 
@@ -125,13 +125,13 @@ def _paragraphs(a: _Arguments) -> Check:
 
 
 def _first_word(a: _Arguments) -> Check:
-    count, nth, word = a.number("num_paragraphs"), a.number("nth_paragraph"), a.text("first_word").lower()
+    count, place, word = a.number("num_paragraphs"), a.number("nth_paragraph"), a.text("first_word").lower()
 
     def check(answer: str) -> bool:
         parts = [part.strip() for part in answer.split("\n\n") if part.strip()]
-        if len(parts) != count or not 1 <= nth <= count:
+        if len(parts) != count or not 1 <= place <= count:
             return False
-        first = re.match(r"[\"'“‘*_]*([^\s.,?!\"'”’*_]+)", parts[nth - 1])
+        first = re.match(r"[\"'“‘*_]*([^\s.,?!\"'”’*_]+)", parts[place - 1])
         return first is not None and first[1].lower() == word
 
     return check
@@ -192,8 +192,8 @@ def _title(_: _Arguments) -> Check:
 def _two_responses(_: _Arguments) -> Check:
     def check(answer: str) -> bool:
         parts = [part.strip() for part in answer.split("******")]
-        responses = [part for part in parts if part]
-        return all(parts[1:-1]) and len(responses) == 2 and responses[0] != responses[1]
+        said = [part for part in parts if part]
+        return all(parts[1:-1]) and len(said) == 2 and said[0] != said[1]
 
     return check
 
@@ -227,8 +227,8 @@ def _no_comma(_: _Arguments) -> Check:
 
 def _quoted(_: _Arguments) -> Check:
     def check(answer: str) -> bool:
-        text = answer.strip()
-        return len(text) > 1 and text[0] == text[-1] == '"'
+        said = answer.strip()
+        return len(said) > 1 and said[0] == said[-1] == '"'
 
     return check
 

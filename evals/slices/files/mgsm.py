@@ -1,7 +1,7 @@
 """MGSM (Shi et al. 2022): 250 problems of GSM8K in eleven languages. `mgsm_xx.tsv` of google-research/url-nlp.
 
-Each line has the question, a tab, and the number. Each language is a slice. A line number is the same problem in every
-language, and is its cluster. Digits of any script count; "70.000" may be seventy thousand.
+Each line has the question, a tab, and the number. A slice for each language. The same place is the same problem in
+every language, and is its cluster. Digits of any script count; "70.000" may be seventy thousand.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def read(path: Path, _: Sandbox) -> Sequence[FileSlice]:
     for line, row in enumerate(text(path).split("\n"), 1):
         if not row.strip():
             continue
-        question, tab, number = row.rstrip("\r").rpartition("\t")
-        if not tab or not question.strip():
+        asked, tab, number = row.rstrip("\r").rpartition("\t")
+        if not tab or not asked.strip():
             raise SliceFileError(path, line, "", "must be a question, a tab and a number")
         wanted = parse(number)
         if wanted is None:
             raise SliceFileError(path, line, "answer", f"{number.strip()!r} is no number")
         questions.append(
             Question(
-                messages=(user(ASK.format(question)),),
+                messages=(user(ASK.format(asked)),),
                 reference=number.strip(),
                 check=functools.partial(_is_right, wanted),
                 max_tokens=MAX_TOKENS,

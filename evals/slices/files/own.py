@@ -1,8 +1,8 @@
-"""A tenant's own questions: `own/NAME.jsonl`, with a conversation and the check of its answer on each line.
+"""Questions of one's own: `own/NAME.jsonl`, each line a conversation and how to tell a right answer.
 
     {"messages": [{"role": "user", "content": "2 + 2?"}], "check": {"kind": "numeric", "answer": 4}, "cluster": "sums"}
 
-docs/guides/add-a-slice.md has all fields. Every line is validated before the first question is asked.
+docs/guides/add-a-slice.md has all fields. Every line is checked before the first is asked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evals.slices.files.rows import content, json_lines
 from evals.slices.item import Message, Question
 from evals.slices.version import version
 
-MAX_LINES = 100_000
+MOST_LINES = 100_000
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
@@ -40,7 +40,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(path: Path, sandbox: Sandbox) -> Sequence[FileSlice]:
-    """The file as one slice with the file's name."""
+    """The file as one slice of its name."""
     name = path.stem
     if not _NAME.fullmatch(name):
         raise SliceFileError(
@@ -51,8 +51,8 @@ def read(path: Path, sandbox: Sandbox) -> Sequence[FileSlice]:
         )
     questions = []
     for line, row in json_lines(path, _Row):
-        if line > MAX_LINES:
-            raise SliceFileError(path, line, "", f"is past the last of {MAX_LINES} lines; split the file")
+        if line > MOST_LINES:
+            raise SliceFileError(path, line, "", f"is past the last of {MOST_LINES} lines; split the file")
         questions.append(_question(path, line, row, sandbox))
     return [FileSlice(name, "questions of one's own", tuple(questions), version(__name__, content(path)))]
 

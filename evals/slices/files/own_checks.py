@@ -1,4 +1,4 @@
-"""The checks that a line of a tenant's own questions may name, each a struct of its own."""
+"""The checks that a line of somebody's own questions may ask for, each a struct of its own."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from evals.slices.refusal_rules import declines, helps
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
 Texts = Annotated[list[Text], msgspec.Meta(max_length=1000)]
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)```\s*", re.DOTALL)
-_MAX_STEPS = 100_000
-"""Limit of matching one pattern of a schema."""
+_MOST_STEPS = 100_000
+"""Of matching one pattern of a schema."""
 
 
 class WrongCheck(Exception):
-    """A check is invalid. field: below `check`."""
+    """What a check says is no check. field: below `check`."""
 
     def __init__(self, field: str, message: str) -> None:
-        """message: the fault."""
+        """message: what is wrong."""
         super().__init__(message)
         self.field = field
 
 
 class Exact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="exact"):
-    """The answer is one of these texts, except for space around it."""
+    """The answer is one of these texts, but for space around it."""
 
     answer: Text | Annotated[list[Text], msgspec.Meta(min_length=1)]
     ignore_case: bool = False
@@ -57,7 +57,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
     answer: Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
     tolerance: Annotated[float, msgspec.Meta(ge=0, le=1e300)] = 0.0
-    """Largest allowed difference."""
+    """How far off it may be."""
 
     def compile(self, _: Sandbox) -> Callable[[str], bool]:
         """The check."""
@@ -71,11 +71,11 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
     schema: dict[str, Any]
 
     def compile(self, _: Sandbox) -> Callable[[str], bool]:
-        """The check. Raises WrongCheck for an invalid schema, or one that refers to another one."""
+        """The check. Raises WrongCheck for what is no schema, or asks for one elsewhere."""
         try:
             validator = jsonschema_rs.validator_for(
                 self.schema, retriever=_refuse_to_fetch,
-                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_STEPS),
+                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_MOST_STEPS),
             )  # fmt: skip
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
             raise WrongCheck("schema", str(error).split("\n")[0]) from error
@@ -87,10 +87,10 @@ class Regex(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     pattern: Text
     whole: bool = False
-    """Whether it must match the whole answer."""
+    """It must fit the whole answer."""
 
     def compile(self, _: Sandbox) -> Callable[[str], bool]:
-        """The check. Raises WrongCheck for an invalid pattern."""
+        """The check. Raises WrongCheck for what is no pattern."""
         try:
             re.compile(self.pattern)
         except (re.error, RecursionError, OverflowError) as error:
@@ -99,25 +99,25 @@ class Regex(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class Contains(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="contains"):
-    """The answer contains all texts of `all`, one of `any` and none of `none`, in any case."""
+    """All of some texts, one of others and none of others stand in the answer, in any case."""
 
     all: Texts = msgspec.field(default_factory=list)
     any: Texts = msgspec.field(default_factory=list)
     none: Texts = msgspec.field(default_factory=list)
 
     def compile(self, _: Sandbox) -> Callable[[str], bool]:
-        """The check. Raises WrongCheck without any text."""
+        """The check. Raises WrongCheck where it asks for nothing."""
         if not (self.all or self.any or self.none):
             raise WrongCheck("", "must give one of all, any and none")
         return self._holds
 
     def _holds(self, answer: str) -> bool:
-        text = answer.casefold()
+        said = answer.casefold()
         return (
-            bool(text.strip())
-            and all(one.casefold() in text for one in self.all)
-            and (not self.any or any(one.casefold() in text for one in self.any))
-            and not any(one.casefold() in text for one in self.none)
+            bool(said.strip())
+            and all(one.casefold() in said for one in self.all)
+            and (not self.any or any(one.casefold() in said for one in self.any))
+            and not any(one.casefold() in said for one in self.none)
         )
 
 
@@ -127,11 +127,11 @@ class Code(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     entry_point: Text
     """The function's name."""
     test: Text
-    """Python that raises, as `assert` does, if the function is wrong, either itself or in `check(candidate)`."""
+    """Python: raises, as `assert` does, when the function is wrong. Either itself, or in `check(candidate)`."""
     language: Literal["python"] = "python"
 
     def compile(self, sandbox: Sandbox) -> Callable[[str], bool]:
-        """The check. Raises WrongCheck, and IsolationUnavailable if this machine cannot isolate code."""
+        """The check. Raises WrongCheck; IsolationUnavailable where code may not be run."""
         if not self.entry_point.isidentifier():
             raise WrongCheck("entry_point", f"{self.entry_point!r} is no name of a function")
         try:
@@ -148,7 +148,7 @@ class Code(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
 
 class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="refusal"):
-    """The answer declines, or does not, according to `evals/slices/refusal_rules.py`."""
+    """The answer declines, or does not, by `evals/slices/refusal_rules.py`."""
 
     declines: bool
 
@@ -167,8 +167,8 @@ def _is_one_of(wanted: frozenset[str], plain: Callable[[str], str], answer: str)
 def _is_valid(validator: jsonschema_rs.Validator, answer: str) -> bool:
     fenced = _FENCED.fullmatch(answer)
     try:
-        value = json.loads(fenced[1] if fenced else answer, parse_constant=_refuse_constant)
-        return bool(validator.is_valid(value))
+        given = json.loads(fenced[1] if fenced else answer, parse_constant=_refuse_constant)
+        return bool(validator.is_valid(given))
     except (ValueError, RecursionError, OverflowError):
         return False
 

@@ -1,4 +1,4 @@
-"""Reads a file line by line; an error names the file, the line and the field."""
+"""Lines of a file, checked one by one: what does not fit is named by file, line and field."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ import msgspec
 from evals.slices.files.error import SliceFileError
 
 RowT = TypeVar("RowT")
-MAX_BYTES = 256 << 20
-"""Limit of a file, unpacked."""
+MOST_BYTES = 256 << 20
+"""Of a file, unpacked."""
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<field>[^`]*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
 
 def content(path: Path) -> bytes:
-    """The bytes of a file; a `.gz` is unpacked. Raises SliceFileError."""
+    """The bytes of a file, those of a `.gz` unpacked. Raises SliceFileError."""
     try:
         if path.suffix == ".gz":
             with gzip.open(path) as packed:
-                found = packed.read(MAX_BYTES + 1)
+                found = packed.read(MOST_BYTES + 1)
         else:
             with path.open("rb") as plain:
-                found = plain.read(MAX_BYTES + 1)
+                found = plain.read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise SliceFileError(path, 0, "", f"cannot be read: {error}") from error
-    if len(found) > MAX_BYTES:
-        raise SliceFileError(path, 0, "", f"is longer than {MAX_BYTES >> 20} MiB; split it")
+    if len(found) > MOST_BYTES:
+        raise SliceFileError(path, 0, "", f"is longer than {MOST_BYTES >> 20} MiB; split it")
     return found
 
 
@@ -47,7 +47,7 @@ def text(path: Path) -> str:
 
 
 def json_lines(path: Path, row: type[RowT]) -> Iterator[tuple[int, RowT]]:
-    """Each line that is not empty, by its number from 1. Raises SliceFileError at the first that is not a `row`."""
+    """Each line that is not empty, by its number from 1. Raises SliceFileError at the first that is no `row`."""
     decoder = msgspec.json.Decoder(row)
     found = False
     for number, line in enumerate(content(path).split(b"\n"), 1):
@@ -66,7 +66,7 @@ def json_lines(path: Path, row: type[RowT]) -> Iterator[tuple[int, RowT]]:
 
 
 def table(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of a CSV file whose first line names its columns, each with its first line. Raises SliceFileError."""
+    """Rows of a CSV file whose first line names its columns, by the line each begins at. Raises SliceFileError."""
     reader = csv.reader(io.StringIO(text(path), newline=""), strict=True)
     begins = 1
     names: list[str] = []
@@ -86,8 +86,8 @@ def table(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str,
         raise SliceFileError(path, begins, "", f"is no CSV: {error}") from error
 
 
-def _where(message: str) -> tuple[str, str]:
-    found = _PLACE.match(message)
+def _where(said: str) -> tuple[str, str]:
+    found = _PLACE.match(said)
     assert found is not None
     field = (found["field"] or "").removeprefix("$").removeprefix(".")
     missing = _MISSING.search(found["what"])

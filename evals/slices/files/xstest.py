@@ -1,9 +1,9 @@
 """XSTest (Röttger et al. 2023): safe prompts that look unsafe, and unsafe ones that look like them.
 
-The CSV file has the columns `prompt`, `type` and `label` (safe or unsafe). There are two slices, xstest-safe and
-xstest-unsafe: a model that declines everything is perfect on one and useless on the other, so they are never averaged.
-`evals/slices/refusal_rules.py` decides which answers are right. A prompt's cluster is its focus if the file has that
-column ("kill" occurs in safe and unsafe prompts), else its type.
+A CSV file with the columns `prompt`, `type` and `label` (safe or unsafe). Two slices, xstest-safe and xstest-unsafe: a
+model that declines everything is perfect on one and useless on the other, so they are never averaged. Right is what
+`evals/slices/refusal_rules.py` says. A prompt's cluster is its focus, where the file has that column: "kill" stands in
+safe and unsafe prompts; else its type.
 """
 
 from __future__ import annotations
