@@ -4,8 +4,8 @@
 
 Lines are drawn as `tools/training/line_scores.py` does, from three parts: `held` and `new` of the corpus (`python -m
 tools.training corpus`), and `own`, the modules of this repository, which no model was trained on. The prompt is what
-the gateway would send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the model writes greedily up to
-the line's end.
+the gateway would send (`gateway/wire/fill/layout.py`), the engine the one that serves, and the model writes greedily up
+to the line's end.
 
     typed       the half-typed line after the middle token: the layout of the shipped model
     spm         all that precedes the cursor before the middle token, suffix first, as in two of five gaps of training

@@ -10,14 +10,19 @@ from typing import Any
 import asyncpg
 import pytest
 
+from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.errors import ServiceError
+from contracts.generation import Tier
+from control.api.call import AdminCall
 from control.api.principal import authenticate
 from control.audit.chain import OWNED, verify
 from control.audit.heads import FILE
+from control.fleet import edits, fleet_edit
 from gateway.auth.keys import hash_of
 from infra.local.config import LocalConfig
 from infra.local.folders import DataFolder
 from migrations.revision import VERSION_TABLE, newest
+from slipstream.administration import administration
 from slipstream.database import connected, fleet_warning, ownership_warning
 from slipstream.doctor import Outcome, _database
 from slipstream.first_key import COMMAND, make_first_key
@@ -40,12 +45,38 @@ async def test_a_database_that_fails_is_one_sentence(fresh_postgres_url: str) ->
 
 
 async def test_a_database_without_migrations_is_a_fault_with_its_remedy(fresh_postgres_url: str) -> None:
-    settings = Settings(local=LocalConfig(database_url=fresh_postgres_url))
+    settings = Settings(local=LocalConfig(database_url=as_owner(fresh_postgres_url)))
     async with connected(settings) as connection:
         await connection.execute(f"DELETE FROM {VERSION_TABLE}")
     outcome, detail, step = await _database(settings)
     assert (outcome, detail) == (Outcome.FAILED, f"without tables; this release needs revision {newest()}")
     assert "config migrate up" in step
+
+
+async def test_an_edit_made_during_the_checks_of_another_is_checked_with_it(
+    fresh_postgres_url: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DataFolder(data_folder).prepare()
+    settings = Settings(local=LocalConfig(data=str(data_folder), database_url=fresh_postgres_url))
+    pool = Pool("blue", "openai", (Replica("blue-0", "http://127.0.0.1:9"),))
+    model = Model("large", Tier.CHAT, "blue", 2_048)
+
+    async def make(edit: edits.Edit) -> None:
+        async with administration(settings, "test") as call:
+            await fleet_edit.edited(call, fleet_edit.EditQuery(force=True), "test", edit)
+
+    check, weights = fleet_edit._require_servable, []
+
+    async def require_servable(call: AdminCall, before: DesiredState, after: DesiredState, *, force: bool) -> None:
+        weights.append(after.pools[0].replicas[0].weight)
+        if len(weights) == 1:
+            await make(lambda state: edits.set_weight(state, "blue", "blue-0", 2))
+        await check(call, before, after, force=force)
+
+    await make(lambda state: edits.add_model(state, model, pool, force=True))
+    monkeypatch.setattr(fleet_edit, "_require_servable", require_servable)
+    await make(lambda state: edits.put_alias(state, "quick", "large"))
+    assert weights == [1, 2, 2], "without the other edit, the other edit, and both"
 
 
 async def test_a_busy_database_does_not_hold_a_start_up_for_a_warning(

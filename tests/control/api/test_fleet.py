@@ -12,9 +12,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from contracts.desired_state import DesiredState
-from control.api.call import AdminCall
-from control.fleet import fleet_edit
 from storage.roles import Role
 from tests.audited import all_audited
 from tests.control.api.people import Client, People
@@ -160,25 +157,6 @@ async def test_of_two_who_read_the_same_version_one_is_told_who_was_faster(opera
     assert f"at version {first.body['version']}, not" in said
     assert "@example.com changed it (replica.weight). Read the current" in said
     assert (await refusal(operator, "DELETE", "/models/org/large", If_Match="seven"))[:2] == (400, "invalid_value")
-
-
-async def test_an_edit_made_during_the_checks_is_checked_as_well(
-    operator: Client, people: People, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = await people.as_(Role.ADMIN, "operator")
-    check, weights = fleet_edit._require_servable, []
-
-    async def require_servable(call: AdminCall, before: DesiredState, after: DesiredState, *, force: bool) -> None:
-        blue = after.pool("blue")
-        assert blue is not None
-        weights.append(blue.replicas[0].weight)
-        if len(weights) == 1:
-            assert (await other.ask("PATCH", "/pools/blue/replicas/blue-0", {"weight": 2})).status == 200
-        await check(call, before, after, force=force)
-
-    monkeypatch.setattr(fleet_edit, "_require_servable", require_servable)
-    assert (await operator.ask("PUT", "/aliases/quick", {"model": "org/large"})).status == 200
-    assert weights == [1, 2, 2], "before the other edit, the other edit, and after it"
 
 
 async def test_a_dry_run_says_what_would_differ_and_does_nothing(operator: Client, people: People) -> None:
