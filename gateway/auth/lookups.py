@@ -1,8 +1,8 @@
 """Looks up keys in batches, and detects answers that a change has overtaken.
 
 Any client can invent keys with a valid checksum, and each needs one lookup. They wait in one queue and are looked up
-together, so a flood costs one query for every `batch_keys`, and a valid key waits for a few queries, however long the
-queue is. A caller that gives up leaves the queue, which has only one timeout's keys while the database hangs.
+together, so a flood costs one query for every `batch_keys` of them, and a valid key waits for the queries of the keys
+before it. A caller that gives up leaves the queue, which has only one timeout's keys while the database hangs.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class Shares:
 
     def note(self, name: str, seconds: float) -> None:
         """Add one request's time to the name's mean."""
-        if len(self._usual_s) >= NAMES_KEPT:
-            self._usual_s.clear()
+        if name not in self._usual_s and len(self._usual_s) >= NAMES_KEPT:
+            del self._usual_s[next(iter(self._usual_s))]  # the oldest
         self._usual_s[name] = (1 - USUAL_WEIGHT) * self.usual_s(name) + USUAL_WEIGHT * seconds
 
     @contextlib.contextmanager

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable
 
 MAX_KEPT = 10_000
-"""Limit of remembered buckets; beyond it, full ones are forgotten, which changes no result."""
+"""Number of buckets from which full ones are forgotten, which changes no result."""
 
 
 class RateBuckets:
@@ -20,6 +20,8 @@ class RateBuckets:
         self._clock = clock
         self._full_at_s: dict[Hashable, float] = {}
         """Time at which each bucket is full again if no event comes, by name."""
+        self._forget_at = MAX_KEPT
+        """Number of buckets at which full ones are forgotten next."""
 
     def __len__(self) -> int:
         return len(self._full_at_s)
@@ -35,6 +37,8 @@ class RateBuckets:
     def take(self, name: Hashable, amount: float = 1.0) -> None:
         """Count an amount, whether or not it fits; a negative one is a refund."""
         now_s = self._clock()
-        if name not in self._full_at_s and len(self._full_at_s) >= MAX_KEPT:
+        if name not in self._full_at_s and len(self._full_at_s) >= self._forget_at:
             self._full_at_s = {known: at_s for known, at_s in self._full_at_s.items() if at_s > now_s}
+            # if few are full, the next search waits, or each new name would cost one
+            self._forget_at = max(MAX_KEPT, 2 * len(self._full_at_s))
         self._full_at_s[name] = max(self._full_at_s.get(name, now_s), now_s) + amount * self._each_s

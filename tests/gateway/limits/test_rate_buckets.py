@@ -41,3 +41,13 @@ def test_many_names_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         now_s += 1.5
         buckets.take(f"p{number}")
         assert len(buckets) <= 11
+
+
+def test_buckets_of_which_none_is_full_are_not_searched_for_every_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_buckets, "MAX_KEPT", 10)
+    buckets = RateBuckets(1.0, 10.0, lambda: 0.0)
+    sizes = set()
+    for number in range(100):
+        buckets.take(f"p{number}")
+        sizes.add(buckets._forget_at)
+    assert (len(buckets), sizes) == (100, {10, 20, 40, 80, 160})
