@@ -74,7 +74,7 @@ class ResultFile(StrEnum):
     ERROR = "error"
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A claimed batch, as it was when it was read."""
 
     standing: Standing
@@ -99,16 +99,16 @@ class Result(msgspec.Struct, frozen=True):
     closed: Closed | None = None
 
 
-async def read(connection: Connection, held: Claim) -> Held:
+async def read(connection: Connection, claim: Claim) -> ClaimedBatch:
     """Read the batch's current state. Raises LeaseLost."""
-    row = await connection.fetchrow(_READ, *held.key)
+    row = await connection.fetchrow(_READ, *claim.key)
     if row is None:
         raise LeaseLost
     left_s = (row["expires_at"] - row["now"]).total_seconds()
     status = BatchStatus(row["status"])
     may_expire = status in (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
     expired = left_s <= 0 if may_expire else row["expired_at"] is not None
-    return Held(
+    return ClaimedBatch(
         standing=Standing(status, row["total"], row["completed"] + row["failed"], expired),
         owner=Caller(str(row["organization_id"]), str(row["project_id"]), str(row["key_id"])),
         endpoint=row["endpoint"],
@@ -127,24 +127,24 @@ async def key_hash(connection: Connection, owner: Caller) -> bytes:
     return found or b""
 
 
-async def done(connection: Connection, held: Claim) -> set[int]:
+async def done(connection: Connection, claim: Claim) -> set[int]:
     """Numbers of lines that have a result."""
-    return {row["line"] for row in await connection.fetch(_DONE, held.id)}
+    return {row["line"] for row in await connection.fetch(_DONE, claim.id)}
 
 
-async def begin(connection: Connection, held: Claim, total: int, model: str | None) -> None:
+async def begin(connection: Connection, claim: Claim, total: int, model: str | None) -> None:
     """Begin to run a batch whose file is valid."""
-    await connection.execute(_BEGIN, *held.key, total, model)
+    await connection.execute(_BEGIN, *claim.key, total, model)
 
 
-async def fail(connection: Connection, held: Claim, errors: Sequence[LineError]) -> None:
+async def fail(connection: Connection, claim: Claim, errors: Sequence[LineError]) -> None:
     """End a batch whose file is invalid."""
-    await connection.execute(_FAIL, *held.key, _json(errors))
+    await connection.execute(_FAIL, *claim.key, _json(errors))
 
 
-async def lose_rest(connection: Connection, held: Claim, errors: Sequence[LineError]) -> None:
+async def lose_rest(connection: Connection, claim: Claim, errors: Sequence[LineError]) -> None:
     """Give up the lines without a result, because the file is missing or damaged."""
-    await connection.execute(_LOSE_REST, *held.key, _json(errors))
+    await connection.execute(_LOSE_REST, *claim.key, _json(errors))
 
 
 def _json(errors: Sequence[LineError]) -> str:
@@ -152,38 +152,38 @@ def _json(errors: Sequence[LineError]) -> str:
     return msgspec.json.encode(errors).decode().replace("\\u0000", "\\ufffd")
 
 
-async def finalize(connection: Connection, held: Claim) -> None:
+async def finalize(connection: Connection, claim: Claim) -> None:
     """Begin to finalize the batch, which runs no further line."""
-    await connection.execute(_FINALIZE, *held.key)
+    await connection.execute(_FINALIZE, *claim.key)
 
 
 async def store(
-    connection: Connection, ledger: Ledger, held: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
+    connection: Connection, ledger: Ledger, claim: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
 ) -> BatchStatus:
     """Store, bill and count results in one transaction. A line that has a result keeps it. Returns the status.
 
     statuses: those in which the batch may get these results. Raises LeaseLost, also in any other status.
     """
     runs = [each.closed for each in results if each.closed is not None]
-    return await ensure_partitions_and_store(ledger, runs, lambda: _store(connection, ledger, held, statuses, results))
+    return await ensure_partitions_and_store(ledger, runs, lambda: _store(connection, ledger, claim, statuses, results))
 
 
 async def _store(
-    connection: Connection, ledger: Ledger, held: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
+    connection: Connection, ledger: Ledger, claim: Claim, statuses: Iterable[BatchStatus], results: Sequence[Result]
 ) -> BatchStatus:
     async with connection.transaction():
-        status = await connection.fetchval(_HOLD, *held.key)
+        status = await connection.fetchval(_HOLD, *claim.key)
         if status not in statuses:
             raise LeaseLost
         columns = ([each.line for each in results], [each.ok for each in results], [each.content for each in results])
-        new = {row["line"]: row["ok"] for row in await connection.fetch(_STORE, held.id, *columns)}
+        new = {row["line"]: row["ok"] for row in await connection.fetch(_STORE, claim.id, *columns)}
         closed = [each.closed for each in results if each.line in new and each.closed is not None]
         if closed:
             await ledger.insert_within(connection, [billing_record(each) for each in closed], GATEWAY_ID)
         completed = sum(new.values())
         names = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
         tokens = [sum(getattr(each.usage, name) for each in closed) for name in names]
-        await connection.execute(_COUNT, held.id, completed, len(new) - completed, *tokens)
+        await connection.execute(_COUNT, claim.id, completed, len(new) - completed, *tokens)
     return BatchStatus(status)
 
 
@@ -197,14 +197,14 @@ async def contents(
     ]
 
 
-async def end(connection: Connection, held: Claim, standing: Standing) -> None:
+async def end(connection: Connection, claim: Claim, standing: Standing) -> None:
     """End the batch after both files are written. Raises LeaseLost."""
     status = end_of(standing)
     async with connection.transaction():
-        if await connection.fetchval(_HOLD, *held.key) != standing.status:
+        if await connection.fetchval(_HOLD, *claim.key) != standing.status:
             raise LeaseLost
-        await connection.execute(_END.format(moment=f"{status}_at"), *held.key, status.value)
-        await connection.execute(_FORGET_RESULTS, held.id)
+        await connection.execute(_END.format(moment=f"{status}_at"), *claim.key, status.value)
+        await connection.execute(_FORGET_RESULTS, claim.id)
 
 
 async def by_status(connection: Connection) -> dict[str, int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from control.batches import asking, claims, files
-from control.batches.claims import Held, Result, ResultFile
+from control.batches.claims import ClaimedBatch, Result, ResultFile
 from control.batches.line import Line, LineError, checked, line_of, numbered
 from control.batches.line_runner import LineRunner, Stopped
 from control.batches.line_token import LineToken
@@ -76,46 +76,46 @@ class BatchRunner(LeasedRowWorker):
         if status == BatchStatus.CANCELLING:
             ended.set()
 
-    async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
+    async def _steps(self, claim: Claim, ended: asyncio.Event) -> None:
         while True:
-            found = await self._do(claims.read, held)
-            match next_step(found.standing):
+            batch = await self._do(claims.read, claim)
+            match next_step(batch.standing):
                 case None:
                     return
                 case Step.VALIDATE:
-                    await self._validate(held, found)
+                    await self._validate(claim, batch)
                 case Step.RUN:
-                    if await self._run(held, found, ended) is Stopped.TURN_OVER:
+                    if await self._run(claim, batch, ended) is Stopped.TURN_OVER:
                         return
                 case Step.FINALIZE:
-                    await self._do(claims.finalize, held)
+                    await self._do(claims.finalize, claim)
                 case Step.GIVE_UP_REST:
-                    await self._give_up_rest(held, found)
+                    await self._give_up_rest(claim, batch)
                 case Step.WRITE_FILES:
-                    await self._write_files(held, found)
-                    await self._do(claims.end, held, found.standing)
-                    _log.info("batches: %s has ended", held.id)
+                    await self._write_files(claim, batch)
+                    await self._do(claims.end, claim, batch.standing)
+                    _log.info("batches: %s has ended", claim.id)
                     return
 
-    async def _validate(self, held: Claim, found: Held) -> None:
-        if found.standing.expired:
-            await self._do(claims.fail, held, [LineError("batch_expired", GIVEN_UP[BatchStatus.FINALIZING][1])])
+    async def _validate(self, claim: Claim, batch: ClaimedBatch) -> None:
+        if batch.standing.expired:
+            await self._do(claims.fail, claim, [LineError("batch_expired", GIVEN_UP[BatchStatus.FINALIZING][1])])
             return
-        model_error = await self._do(model_check, found.owner)
+        model_error = await self._do(model_check, batch.owner)
         try:
-            async with self._store.local(found.input_file_id) as path:
-                read = await asyncio.to_thread(checked, path, found.endpoint, model_error)
+            async with self._store.local(batch.input_file_id) as path:
+                read = await asyncio.to_thread(checked, path, batch.endpoint, model_error)
         except FileNotFoundError:
-            await self._do(claims.fail, held, [_gone(found)])
+            await self._do(claims.fail, claim, [_gone(batch)])
             return
         if read.errors:
-            await self._do(claims.fail, held, read.errors)
+            await self._do(claims.fail, claim, read.errors)
         else:
-            await self._do(claims.begin, held, read.total, read.model)
+            await self._do(claims.begin, claim, read.total, read.model)
 
-    async def _run(self, held: Claim, found: Held, ended: asyncio.Event) -> Stopped:
+    async def _run(self, claim: Claim, batch: ClaimedBatch, ended: asyncio.Event) -> Stopped:
         began_s, warned = time.monotonic(), False
-        token = LineToken(lambda: self._do(claims.key_hash, found.owner), self._pepper)
+        token = LineToken(lambda: self._do(claims.key_hash, batch.owner), self._pepper)
 
         async def ask(number: int, line: Line) -> Result:
             return await asking.ask(self._session, self._url, await token.current(), number, line)
@@ -123,7 +123,7 @@ class BatchRunner(LeasedRowWorker):
         async def store(results: list[Result]) -> None:
             # a line that ended before the worker saw the cancellation is billed, so its response may be stored
             statuses = BatchStatus.IN_PROGRESS, BatchStatus.CANCELLING
-            if await self._do(claims.store, self._ledger, held, statuses, results) is BatchStatus.CANCELLING:
+            if await self._do(claims.store, self._ledger, claim, statuses, results) is BatchStatus.CANCELLING:
                 ended.set()
             if self._metrics is not None:
                 completed = sum(each.ok for each in results)
@@ -134,7 +134,7 @@ class BatchRunner(LeasedRowWorker):
             token.refused()
             if not warned:
                 warned = True
-                _log.warning(TOKEN_REFUSED, self.name, self._url, held.id, why)
+                _log.warning(TOKEN_REFUSED, self.name, self._url, claim.id, why)
 
         async def turn_over() -> bool:
             nonlocal began_s
@@ -143,57 +143,57 @@ class BatchRunner(LeasedRowWorker):
             began_s = time.monotonic()
             return await self._do(claims.has_waiting)
 
-        over = asyncio.get_running_loop().call_later(max(0.0, found.left_s), ended.set)
+        over = asyncio.get_running_loop().call_later(max(0.0, batch.left_s), ended.set)
         try:
-            async with self._store.local(found.input_file_id) as path:
-                done = await self._do(claims.done, held)
+            async with self._store.local(batch.input_file_id) as path:
+                done = await self._do(claims.done, claim)
                 return await LineRunner(_missing(path, done), ask, store, refresh, turn_over).run(ended)
         except LeaseLost:
             return Stopped.ENDED  # the next step notices
         except (FileNotFoundError, InputDamaged):
-            await self._do(claims.lose_rest, held, [_gone(found)])
+            await self._do(claims.lose_rest, claim, [_gone(batch)])
             return Stopped.ENDED
         finally:
             over.cancel()
 
-    async def _give_up_rest(self, held: Claim, found: Held) -> None:
-        code, message = GIVEN_UP[found.standing.status]
-        done = await self._do(claims.done, held)
+    async def _give_up_rest(self, claim: Claim, batch: ClaimedBatch) -> None:
+        code, message = GIVEN_UP[batch.standing.status]
+        done = await self._do(claims.done, claim)
         group: list[Result] = []
         is_lost = False
         try:
-            async with self._store.local(found.input_file_id) as path:
+            async with self._store.local(batch.input_file_id) as path:
                 for number, line in _missing(path, done):
                     content = asking.output(line.custom_id, None, {"code": code, "message": message})
                     group.append(Result(number, False, content))
                     if len(group) == GROUP:
-                        await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
+                        await self._do(claims.store, self._ledger, claim, tuple(GIVEN_UP), group)
                         group = []
         except (FileNotFoundError, InputDamaged):
             is_lost = True
-        await self._do(claims.store, self._ledger, held, tuple(GIVEN_UP), group)
+        await self._do(claims.store, self._ledger, claim, tuple(GIVEN_UP), group)
         if is_lost:
-            await self._do(claims.lose_rest, held, [_gone(found)])
+            await self._do(claims.lose_rest, claim, [_gone(batch)])
 
-    async def _write_files(self, held: Claim, found: Held) -> None:
+    async def _write_files(self, claim: Claim, batch: ClaimedBatch) -> None:
         """Write both files under the batch's ids for them, so that a repetition replaces them."""
-        ids = {ResultFile.OUTPUT: found.output_file_id, ResultFile.ERROR: found.error_file_id}
+        ids = {ResultFile.OUTPUT: batch.output_file_id, ResultFile.ERROR: batch.error_file_id}
         for file, file_id in ids.items():
             async with self._store.draft() as draft:
-                size_bytes = await self._write(held, file, draft)
+                size_bytes = await self._write(claim, file, draft)
                 if not size_bytes:
                     continue
-                name = f"{held.id}_{file}.jsonl"
-                attributes = "batch_output", name, size_bytes, found.output_seconds
-                await self._do(files.begin, found.owner, file_id, *attributes)
+                name = f"{claim.id}_{file}.jsonl"
+                attributes = "batch_output", name, size_bytes, batch.output_seconds
+                await self._do(files.begin, batch.owner, file_id, *attributes)
                 await self._store.put(file_id, draft)
-                await self._do(files.finish, found.owner, file_id)
+                await self._do(files.finish, batch.owner, file_id)
 
-    async def _write(self, held: Claim, file: ResultFile, draft: Path) -> int:
+    async def _write(self, claim: Claim, file: ResultFile, draft: Path) -> int:
         size_bytes, after = 0, 0
         written = await asyncio.to_thread(draft.open, "wb")
         try:
-            while rows := await self._do(claims.contents, held.id, file, after, GROUP):
+            while rows := await self._do(claims.contents, claim.id, file, after, GROUP):
                 text = b"".join(content + b"\n" for _, content in rows)
                 size_bytes, after = size_bytes + len(text), rows[-1][0]
                 await asyncio.to_thread(written.write, text)
@@ -202,8 +202,8 @@ class BatchRunner(LeasedRowWorker):
         return size_bytes
 
 
-def _gone(found: Held) -> LineError:
-    return LineError("input_file_not_found", f"The input file {found.input_file_id} no longer exists or is damaged.")
+def _gone(batch: ClaimedBatch) -> LineError:
+    return LineError("input_file_not_found", f"The input file {batch.input_file_id} no longer exists or is damaged.")
 
 
 class InputDamaged(Exception):

@@ -70,16 +70,16 @@ UPDATE {table} SET lease_id = NULL, lease_until = now() + make_interval(secs => 
         row = await connection.fetchrow(self._claim, LEASE_S, most_each, suspects)
         return None if row is None else Claim(row["id"], row["lease_id"], row["suspect"])
 
-    async def renew(self, connection: Connection, held: Claim) -> Any:
+    async def renew(self, connection: Connection, claim: Claim) -> Any:
         """Extend the lease, and return `told` of the row. Raises LeaseLost."""
-        value = await connection.fetchval(self._renew, *held.key, LEASE_S)
+        value = await connection.fetchval(self._renew, *claim.key, LEASE_S)
         if value is None:
             raise LeaseLost
         return value
 
-    async def release(self, connection: Connection, held: Claim, pause_s: float = 0.0) -> None:
+    async def release(self, connection: Connection, claim: Claim, pause_s: float = 0.0) -> None:
         """Release the row, so that another worker may continue it after the pause."""
-        await connection.execute(self._release, *held.key, pause_s)
+        await connection.execute(self._release, *claim.key, pause_s)
 
     async def has_waiting(self, connection: Connection) -> bool:
         """Whether a row waits for a worker."""

@@ -66,7 +66,7 @@ class LeasedRowWorker(abc.ABC):
         self._session: aiohttp.ClientSession
 
     @abc.abstractmethod
-    async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
+    async def _steps(self, claim: Claim, ended: asyncio.Event) -> None:
         """Work on a row until it needs no more work or gives way. ended: see `_on_renewed`. Raises LeaseLost."""
 
     def _on_renewed(self, status: Any, ended: asyncio.Event) -> None:  # noqa: B027  not all work can end early
@@ -112,12 +112,12 @@ class LeasedRowWorker(abc.ABC):
             due.clear()
             try:
                 while not (stop.is_set() or room.locked()) and (
-                    held := await self._once(self.leases.claim, self.most_each, suspect is None)
+                    claim := await self._once(self.leases.claim, self.most_each, suspect is None)
                 ):
                     await room.acquire()
-                    task = working.create_task(self._work(held, stop))
+                    task = working.create_task(self._work(claim, stop))
                     task.add_done_callback(over)
-                    if held.suspect:
+                    if claim.suspect:
                         suspect = task
                 await self._on_idle()
             except FAILURES as error:
@@ -125,31 +125,31 @@ class LeasedRowWorker(abc.ABC):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(due.wait(), IDLE_S)
 
-    async def _work(self, held: Claim, stop: asyncio.Event) -> None:
+    async def _work(self, claim: Claim, stop: asyncio.Event) -> None:
         """Work on a row until it ends, is lost, or gives way, or the process stops."""
         ended = asyncio.Event()
-        _, failure = await while_leased(self._steps(held, ended), self._renew(held, ended), stop)
+        _, failure = await while_leased(self._steps(claim, ended), self._renew(claim, ended), stop)
         match failure:
             case None:
-                await self._release(held)
+                await self._release(claim)
             case LeaseLost():
-                _log.info("%s: %s was taken over by another worker, or has ended", self.name, held.id)
+                _log.info("%s: %s was taken over by another worker, or has ended", self.name, claim.id)
             case _:
-                _log.error("%s: %s failed and is retried", self.name, held.id, exc_info=failure)
+                _log.error("%s: %s failed and is retried", self.name, claim.id, exc_info=failure)
                 with contextlib.suppress(TimeoutError):  # `wait_for` cancels the wait; a separate task would remain
                     await asyncio.wait_for(stop.wait(), PAUSE_S)
-                await self._release(held)
+                await self._release(claim)
 
-    async def _release(self, held: Claim) -> None:
+    async def _release(self, claim: Claim) -> None:
         with contextlib.suppress(*FAILURES):  # its lease ends anyway
-            await self._once(self.leases.release, held)
+            await self._once(self.leases.release, claim)
 
-    async def _renew(self, held: Claim, ended: asyncio.Event) -> None:
+    async def _renew(self, claim: Claim, ended: asyncio.Event) -> None:
         """Renew the lease, forever. Raises LeaseLost."""
         while True:
             # an unreachable database does not end the work: the lease is lost only when another worker takes it
             with contextlib.suppress(*FAILURES):
-                self._on_renewed(await self._once(self.leases.renew, held), ended)
+                self._on_renewed(await self._once(self.leases.renew, claim), ended)
             await asyncio.sleep(KEEP_S)
 
     # the database

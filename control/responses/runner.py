@@ -90,48 +90,48 @@ class ResponseRunner(LeasedRowWorker):
             await self._once(transitions.forget_events)
             self._sweep_s = now_s + SWEEP_S
 
-    async def _steps(self, held: Claim, ended: asyncio.Event) -> None:
-        found = await self._do(transitions.begin, held)
+    async def _steps(self, claim: Claim, ended: asyncio.Event) -> None:
+        found = await self._do(transitions.begin, claim)
         if found.left_s <= 0:
             reason = (
                 f"The response could not be generated within {transitions.WINDOW_S // 3600} hours. Create it again."
             )
-            await self._fail(held, found, _error("server_error", reason, "response_expired"))
+            await self._fail(claim, found, _error("server_error", reason, "response_expired"))
             return
         if found.failures >= MAX_TRIES:
-            await self._fail(held, found, _error("server_error", LOST, "response_lost"))
+            await self._fail(claim, found, _error("server_error", LOST, "response_lost"))
             return
-        found = await self._do(transitions.start, held, found)
+        found = await self._do(transitions.start, claim, found)
         try:
-            await self._run(held, found)
+            await self._run(claim, found)
         except asyncio.CancelledError:  # the worker stops, or has lost the lease and changes no row
             with contextlib.suppress(*FAILURES):
-                await self._once(transitions.put_back, held)
+                await self._once(transitions.put_back, claim)
             raise
 
-    async def _run(self, held: Claim, found: ClaimedResponse) -> None:
+    async def _run(self, claim: Claim, found: ClaimedResponse) -> None:
         token = delegated(found.key_hash, self._pepper, time.time(), BACKGROUND_PREFIX)
-        headers = {"x-client-request-id": held.id}
+        headers = {"x-client-request-id": claim.id}
         created_at = _decode_made(found.response).created_at
         recorder = None
         if found.next_event is not None:
-            recorder = Recorder(functools.partial(self._do, transitions.record, held), found.next_event, created_at)
+            recorder = Recorder(functools.partial(self._do, transitions.record, claim), found.next_event, created_at)
         read_stream = None if recorder is None else recorder.read
         try:
             answer = await ask(self._session, self._url + RESPONSES_PATH, token, found.request, headers, read_stream)
             if answer.status != 200:
-                await self._refused(held, found, answer)
+                await self._refused(claim, found, answer)
                 return
         except RetryLater as full:
-            await self._do(transitions.put_back, held, full.retry_after_s or PAUSE_S)
+            await self._do(transitions.put_back, claim, full.retry_after_s or PAUSE_S)
             return
         except (GatewayUnreachable, TokenRefused) as trouble:
             if not self._warned:
                 self._warned = True
                 text = TOKEN_REFUSED if isinstance(trouble, TokenRefused) else NO_ANSWER
-                _log.warning(text, self.name, self._url, held.id, trouble)
+                _log.warning(text, self.name, self._url, claim.id, trouble)
             await self._do(
-                self.leases.release if isinstance(trouble, NoAnswer) else transitions.put_back, held, PAUSE_S
+                self.leases.release if isinstance(trouble, NoAnswer) else transitions.put_back, claim, PAUSE_S
             )
             return
         self._warned = False
@@ -139,23 +139,23 @@ class ResponseRunner(LeasedRowWorker):
         complete = recorder is None or not recorder.full
         ended = FinishedResponse(response, answer.closed, complete)
         try:
-            await self._do(transitions.end, self._ledger, held, found, ended)
+            await self._do(transitions.end, self._ledger, claim, found, ended)
         except RequestError as error:  # the conversation was deleted, or is full; a stream's client has the output
             failure = _error("invalid_prompt", error.message, error.code, error.param)
-            await self._fail(held, found, failure, None if recorder is None else answer.closed, complete)
+            await self._fail(claim, found, failure, None if recorder is None else answer.closed, complete)
 
-    async def _refused(self, held: Claim, found: ClaimedResponse, answer: Answer) -> None:
+    async def _refused(self, claim: Claim, found: ClaimedResponse, answer: Answer) -> None:
         """End the response, or run it again after a failure that may be the platform's. Raises GatewayUnreachable."""
         error = refusal(answer.body)
         if answer.status in FAILED and found.failures < MAX_TRIES:
-            await self._do(self.leases.release, held, PAUSE_S)
+            await self._do(self.leases.release, claim, PAUSE_S)
             return
         code = CODES.get(answer.status, "server_error")
-        await self._fail(held, found, _error(code, error.message, error.code, error.param))
+        await self._fail(claim, found, _error(code, error.message, error.code, error.param))
 
     async def _fail(
         self,
-        held: Claim,
+        claim: Claim,
         found: ClaimedResponse,
         error: dict[str, Any],
         closed: Closed | None = None,
@@ -163,7 +163,7 @@ class ResponseRunner(LeasedRowWorker):
     ) -> None:
         response = with_fields(found.response, {"status": "failed", "error": error})
         ended = FinishedResponse(response, closed, complete, failed=True)
-        await self._do(transitions.end, self._ledger, held, found, ended)
+        await self._do(transitions.end, self._ledger, claim, found, ended)
 
 
 def _error(code: str, message: str, kind: str | None, param: str | None = None) -> dict[str, Any]:

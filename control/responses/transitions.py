@@ -117,15 +117,15 @@ async def by_status(connection: Connection) -> dict[str, int]:
     return {row["status"]: row["responses"] for row in await connection.fetch(_BY_STATUS)}
 
 
-async def begin(connection: Connection, held: Claim) -> ClaimedResponse:
+async def begin(connection: Connection, claim: Claim) -> ClaimedResponse:
     """Mark the response as in progress. Raises LeaseLost."""
-    row = await connection.fetchrow(_READ, *held.key, WINDOW_S)
+    row = await connection.fetchrow(_READ, *claim.key, WINDOW_S)
     if row is None:
         raise LeaseLost
     response: bytes = row["response"]
     if row["status"] == "queued":
         response = with_fields(response, {"status": "in_progress"})
-        await connection.execute(_BEGIN, held.id, response)
+        await connection.execute(_BEGIN, claim.id, response)
     return ClaimedResponse(
         owner=Caller(str(row["organization_id"]), str(row["project_id"]), str(row["key_id"])),
         key_hash=row["hash"] or b"",
@@ -138,27 +138,27 @@ async def begin(connection: Connection, held: Claim) -> ClaimedResponse:
     )
 
 
-async def start(connection: Connection, held: Claim, found: ClaimedResponse) -> ClaimedResponse:
+async def start(connection: Connection, claim: Claim, found: ClaimedResponse) -> ClaimedResponse:
     """Begin a run, and delete the events of an earlier one. Raises LeaseLost."""
     async with connection.transaction():
-        await connection.fetchrow(_HOLD, held.id)
-        row = await connection.fetchrow(_START, *held.key)
+        await connection.fetchrow(_HOLD, claim.id)
+        row = await connection.fetchrow(_START, *claim.key)
         if row is None:
             raise LeaseLost
         if row["next_event"] is not None and row["next_event"] > len(FIRST_EVENTS):
-            await connection.execute(_DELETE_EVENTS, held.id)
+            await connection.execute(_DELETE_EVENTS, claim.id)
     return msgspec.structs.replace(found, failures=row["failures"], next_event=row["next_event"])
 
 
-async def put_back(connection: Connection, held: Claim, pause_s: float = 0.0) -> None:
+async def put_back(connection: Connection, claim: Claim, pause_s: float = 0.0) -> None:
     """Release the response after a run that did not begin, or that its worker stopped, and do not count that run."""
-    await connection.execute(_PUT_BACK, *held.key, pause_s)
+    await connection.execute(_PUT_BACK, *claim.key, pause_s)
 
 
-async def record(connection: Connection, held: Claim, first: int, following: int, events: bytes) -> None:
+async def record(connection: Connection, claim: Claim, first: int, following: int, events: bytes) -> None:
     """Store events of a run. first, following: the number of the first, and the number after the last. Raises
     LeaseLost."""
-    if await connection.fetchval(_RECORD, *held.key, first, following, events) is None:
+    if await connection.fetchval(_RECORD, *claim.key, first, following, events) is None:
         raise LeaseLost
 
 
@@ -168,38 +168,38 @@ async def forget_events(connection: Connection) -> None:
 
 
 async def end(
-    connection: Connection, ledger: Ledger, held: Claim, found: ClaimedResponse, ended: FinishedResponse
+    connection: Connection, ledger: Ledger, claim: Claim, found: ClaimedResponse, ended: FinishedResponse
 ) -> None:
     """Store and bill the response and extend its conversation, in one transaction. A streamed response that a client
     has ended is only billed. Raises LeaseLost, and a RequestError if the conversation cannot grow."""
     runs = [] if ended.closed is None else [ended.closed]
-    await ensure_partitions_and_store(ledger, runs, lambda: _end(connection, ledger, held, found, ended))
+    await ensure_partitions_and_store(ledger, runs, lambda: _end(connection, ledger, claim, found, ended))
 
 
 async def _end(
-    connection: Connection, ledger: Ledger, held: Claim, found: ClaimedResponse, ended: FinishedResponse
+    connection: Connection, ledger: Ledger, claim: Claim, found: ClaimedResponse, ended: FinishedResponse
 ) -> None:
     async with connection.transaction():
-        await connection.fetchrow(_HOLD, held.id)
-        if await connection.fetchval(_FORGET, *held.key) is None:
+        await connection.fetchrow(_HOLD, claim.id)
+        if await connection.fetchval(_FORGET, *claim.key) is None:
             if ended.closed is None or found.next_event is None:
                 raise LeaseLost
-            if not await ended_by_client(connection, found.owner, held.id):
+            if not await ended_by_client(connection, found.owner, claim.id):
                 raise LeaseLost
             # the client that cancelled or deleted it has received its events
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
             return
-        await connection.execute(_END, held.id, "failed" if ended.failed else None, ended.response)
+        await connection.execute(_END, claim.id, "failed" if ended.failed else None, ended.response)
         if found.next_event is not None:
-            number = await connection.fetchval(_NEXT, held.id) or found.next_event
+            number = await connection.fetchval(_NEXT, claim.id) or found.next_event
             number += not ended.complete  # a gap shows clients that events are missing
             kind = f"response.{_decode_status(ended.response).status}"
             event = event_of(kind, number, {"response": msgspec.Raw(ended.response)})
-            await connection.execute(_LAST, held.id, number, number + 1, event)
+            await connection.execute(_LAST, claim.id, number, number + 1, event)
         if ended.closed is not None:
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)
             if found.conversation_id is not None and not ended.failed:
                 # read only now: long inputs of all running responses would fill the worker's memory
-                own_input: bytes = await connection.fetchval(_INPUT, held.id)
+                own_input: bytes = await connection.fetchval(_INPUT, claim.id)
                 items = [StoredItem(*item) for item in identified(own_input, ended.response)]
                 await grow(connection, found.owner, Grown(found.conversation_id, items))
