@@ -96,6 +96,14 @@ class Client:
             raise RuntimeError(f"{self._url} answered {stream.status}: {seen[:300]!r} … {last!r}")
         return first_s
 
+    async def whole(self, max_tokens: int) -> None:
+        """Send one chat that is not streamed. Raises RuntimeError if it has no answer."""
+        body = {"model": self._model, "messages": self._messages(), "max_tokens": max_tokens}
+        request = EngineRequest("POST", "/v1/chat/completions", msgspec.json.encode(body))
+        status, answer = await self._connections.fetch(self._url, request, 30.0, 1 << 20)
+        if status != 200 or ENDS[0] not in answer:
+            raise RuntimeError(f"{self._url} answered {status}: {answer[:300]!r}")
+
     async def close(self) -> None:
         """Close all connections."""
         await self._connections.close()
@@ -144,12 +152,13 @@ def prompts_of(tokenizer: Tokenizer, tokens: int) -> list[str]:
     return prompts
 
 
-async def closed_loop(client: Client, requests: int, workers: int, tokens: int = 1) -> None:
-    """Run streams of `tokens` tokens each, `workers` at a time."""
+async def closed_loop(client: Client, requests: int, workers: int, tokens: int = 1, *, streamed: bool = True) -> None:
+    """Run requests of `tokens` tokens each, `workers` at a time."""
+    send = client.stream if streamed else client.whole
 
     async def one() -> None:
         for _ in range(requests // workers):
-            await client.stream(tokens)
+            await send(tokens)
 
     await asyncio.gather(*(one() for _ in range(workers)))
 

@@ -27,7 +27,6 @@ from storage.engine import connect
 from storage.tables.evals import Decision, Status
 from tests.control.releases.fleets import FLEET, STAGES, put_fleet, started
 
-TODAY = datetime.now(UTC).date()
 ITEMS = 40
 ITEM = """
 INSERT INTO evals.items (run_id, slice, seed, cluster, answer, score, latency_ms)
@@ -47,6 +46,12 @@ async def connection(fresh_postgres_url: str) -> AsyncIterator[Any]:
     await put_fleet(connection)
     yield connection
     await connection.close()
+
+
+@pytest.fixture
+def today() -> date:
+    """The day of the test, which need not be that of the run's start."""
+    return datetime.now(UTC).date()
 
 
 class Told:
@@ -86,9 +91,9 @@ async def asked(
     return run_id
 
 
-async def history(connection: Any, count: int = 6) -> None:
+async def history(connection: Any, today: date, count: int = 6) -> None:
     for back in range(count, 0, -1):
-        await asked(connection, TODAY - timedelta(days=back))
+        await asked(connection, today - timedelta(days=back))
 
 
 async def promoted(connection: Any) -> Release:
@@ -123,27 +128,28 @@ async def served_pool(connection: Any) -> tuple[str, str | None]:
     return model.pool, model.engine_model
 
 
-async def test_a_night_is_judged_once_and_kept(connection: Any) -> None:
-    await history(connection)
-    run_id = await asked(connection, TODAY)
+async def test_a_night_is_judged_once_and_kept(connection: Any, today: date) -> None:
+    await history(connection, today)
+    run_id = await asked(connection, today)
     told = Told()
     assert await told.judge.look(connection) == 3, "nights of more than three days ago are left alone"
     assert await told.judge.look(connection) == 0
     [last] = told.shown
-    assert (last.run_id, last.model, last.pool, last.night) == (run_id, "m", "old", TODAY)
+    assert (last.run_id, last.model, last.pool, last.night) == (run_id, "m", "old", today)
     assert (last.decision, last.reason) == (Decision.PASS, "all of 2 slices passed")
-    assert last.version_since == TODAY - timedelta(days=6)
+    assert last.version_since == today - timedelta(days=6)
     assert [(one.slice, one.items, one.score) for one in last.slices] == [("facts", 120, 1.0), ("lists", 120, 1.0)]
     assert await connection.fetchval("SELECT count(*) FROM gateway.webhook_events") == 0
 
 
 async def test_a_worse_night_after_a_promotion_offers_its_rollback_and_tells_the_operators_webhooks(
     connection: Any,
+    today: date,
 ) -> None:
     organization = await operator(connection)
-    await history(connection)
+    await history(connection, today)
     release = await promoted(connection)
-    run_id = await asked(connection, TODAY, pool="new", lost=0.75)
+    run_id = await asked(connection, today, pool="new", lost=0.75)
     told = Told()
     await told.judge.look(connection)
     [last] = told.shown
@@ -166,39 +172,39 @@ async def test_a_worse_night_after_a_promotion_offers_its_rollback_and_tells_the
     assert last.rollback_release_id is None, "there is nothing to roll back any more"
 
 
-async def test_the_rollback_is_automatic_where_it_is_set(connection: Any) -> None:
+async def test_the_rollback_is_automatic_where_it_is_set(connection: Any, today: date) -> None:
     await operator(connection)
-    await history(connection)
+    await history(connection, today)
     release = await promoted(connection)
-    await asked(connection, TODAY, pool="new", lost=0.75)
+    await asked(connection, today, pool="new", lost=0.75)
     await Told(automatic_rollback=True).judge.look(connection)
     after = await now(connection, release)
     assert (after.state, await served_pool(connection)) == (State.ROLLED_BACK, ("old", None))
-    assert after.reason == f"the night of {TODAY} found it worse than the version before: facts"
+    assert after.reason == f"the night of {today} found it worse than the version before: facts"
     data = await connection.fetchval("SELECT data::text FROM gateway.webhook_events")
     assert msgspec.json.decode(data)["rolled_back"] is True
 
 
-async def test_what_is_worse_without_a_promotion_rolls_nothing_back(connection: Any) -> None:
-    await history(connection)
+async def test_what_is_worse_without_a_promotion_rolls_nothing_back(connection: Any, today: date) -> None:
+    await history(connection, today)
     release = await promoted(connection)
     await connection.execute("UPDATE gateway.releases SET ended_at = now() - interval '16 days'")
-    await asked(connection, TODAY, pool="new", lost=0.75)
+    await asked(connection, today, pool="new", lost=0.75)
     told = Told(automatic_rollback=True)
     await told.judge.look(connection)
     assert [(one.decision, one.rollback_release_id) for one in told.shown] == [(Decision.FAIL, None)]
     assert (await now(connection, release)).state is State.PROMOTED
 
 
-async def test_a_change_behind_a_promotion_does_not_undo_the_promotion(connection: Any) -> None:
+async def test_a_change_behind_a_promotion_does_not_undo_the_promotion(connection: Any, today: date) -> None:
     """The promoted pool was as good as the one before, until its engines were started otherwise."""
     for back in range(12, 6, -1):
-        await asked(connection, TODAY - timedelta(days=back))
+        await asked(connection, today - timedelta(days=back))
     release = await promoted(connection)
     await connection.execute("UPDATE gateway.releases SET ended_at = now() - interval '7 days'")
     for back in range(6, 0, -1):
-        await asked(connection, TODAY - timedelta(days=back), pool="new")
-    await asked(connection, TODAY, pool="new", lost=0.75, quantization="fp8")
+        await asked(connection, today - timedelta(days=back), pool="new")
+    await asked(connection, today, pool="new", lost=0.75, quantization="fp8")
     told = Told(automatic_rollback=True)
     await told.judge.look(connection)
     assert (told.shown[0].decision, told.shown[0].changed) == (Decision.FAIL, ["quantization: none -> fp8"])
@@ -206,13 +212,13 @@ async def test_a_change_behind_a_promotion_does_not_undo_the_promotion(connectio
     assert (await now(connection, release)).state is State.PROMOTED
 
 
-async def test_a_rollback_that_the_fleet_does_not_allow_leaves_the_verdict(connection: Any) -> None:
-    await history(connection)
+async def test_a_rollback_that_the_fleet_does_not_allow_leaves_the_verdict(connection: Any, today: date) -> None:
+    await history(connection, today)
     await promoted(connection)
     drained = "UPDATE gateway.desired_states SET document = jsonb_set(document, '{pools,0,replicas}', '[]')"
     assert (await releases.fleet(connection)).pools[0].name == "old"
     await connection.execute(drained)
-    await asked(connection, TODAY, pool="new", lost=0.75)
+    await asked(connection, today, pool="new", lost=0.75)
     told = Told(automatic_rollback=True)
     await told.judge.look(connection)
     assert told.shown[0].decision is Decision.FAIL
@@ -224,10 +230,10 @@ async def test_a_rollback_that_the_fleet_does_not_allow_leaves_the_verdict(conne
     [(Status.FAILED, "no such pool", "no such pool"), (Status.CANCELLED, None, "cancelled")],
 )
 async def test_a_run_that_did_not_finish_is_inconclusive_and_no_history(
-    connection: Any, status: Status, error: str | None, why: str
+    connection: Any, today: date, status: Status, error: str | None, why: str
 ) -> None:
-    await history(connection)
-    run_id = await asked(connection, TODAY, status=status, error=error)
+    await history(connection, today)
+    run_id = await asked(connection, today, status=status, error=error)
     await Told().judge.look(connection)
     judged = await connection.fetchrow("SELECT * FROM evals.nights WHERE run_id = $1", run_id)
     assert (judged["decision"], msgspec.json.decode(judged["slices"])) == ("inconclusive", [])
@@ -236,11 +242,11 @@ async def test_a_run_that_did_not_finish_is_inconclusive_and_no_history(
     assert any("decided nothing: the run did not finish" in one for one in found.missing) == bool(found.plan.slices)  # type: ignore[union-attr]
 
 
-async def test_a_fail_is_shown_until_a_night_is_judged_again_or_its_model_is_gone(connection: Any) -> None:
+async def test_a_fail_is_shown_until_a_night_is_judged_again_or_its_model_is_gone(connection: Any, today: date) -> None:
     for back in range(7, 1, -1):
-        await asked(connection, TODAY - timedelta(days=back))
-    worse = await asked(connection, TODAY - timedelta(days=1), pool="new", lost=0.75)
-    await asked(connection, TODAY, pool="new", status=Status.FAILED, error="the engines are away")
+        await asked(connection, today - timedelta(days=back))
+    worse = await asked(connection, today - timedelta(days=1), pool="new", lost=0.75)
+    await asked(connection, today, pool="new", status=Status.FAILED, error="the engines are away")
     told = Told()
     await told.judge.look(connection)
     assert [(one.run_id, one.decision) for one in told.shown] == [(worse, Decision.FAIL)]
@@ -260,11 +266,11 @@ async def test_a_worker_that_holds_a_run_is_not_missed(connection: Any) -> None:
     assert not any("has reported since" in one for one in (await nights.status(connection)).missing)
 
 
-async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connection: Any) -> None:
+async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connection: Any, today: date) -> None:
     registry = CollectorRegistry()
     metrics = NightMetrics(registry)
-    await history(connection)
-    await asked(connection, TODAY, pool="new", lost=0.75)
+    await history(connection, today)
+    await asked(connection, today, pool="new", lost=0.75)
     told = Told()
     await told.judge.look(connection)
     metrics.show(told.shown)
@@ -274,18 +280,18 @@ async def test_metrics_name_the_slice_and_the_change_until_a_night_passes(connec
     assert registry.get_sample_value(
         "slipstream_eval_night_slices", {"model": "m", "pool": "new", "decision": "fail"}
     ) == 1  # fmt: skip
-    await asked(connection, TODAY + timedelta(days=1), pool="old")
+    await asked(connection, today + timedelta(days=1), pool="old")
     await told.judge.look(connection)
     metrics.show(told.shown)
     assert registry.get_sample_value(failed, labels) is None
 
 
 async def test_what_another_worker_has_judged_meanwhile_is_left_alone(
-    connection: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    connection: Any, today: date, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await history(connection)
+    await history(connection, today)
     await promoted(connection)
-    await asked(connection, TODAY, pool="new", lost=0.75)
+    await asked(connection, today, pool="new", lost=0.75)
     found = await nights.unjudged(connection, 3)
     told = Told(automatic_rollback=True)
     await told.judge.look(connection)
@@ -300,14 +306,14 @@ async def test_what_another_worker_has_judged_meanwhile_is_left_alone(
 
 
 async def test_a_night_that_cannot_be_judged_is_inconclusive_and_stops_no_other(
-    connection: Any, monkeypatch: pytest.MonkeyPatch
+    connection: Any, today: date, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = await asked(connection, TODAY - timedelta(days=1))
-    later = await asked(connection, TODAY)
+    broken = await asked(connection, today - timedelta(days=1))
+    later = await asked(connection, today)
     judge = evals.nights.judge
 
     def judged(found: Sequence[Night], rule: NightRule) -> NightVerdict:
-        if found[-1].night < TODAY:
+        if found[-1].night < today:
             raise ZeroDivisionError
         return judge(found, rule)
 
@@ -320,12 +326,12 @@ async def test_a_night_that_cannot_be_judged_is_inconclusive_and_stops_no_other(
     assert "judge failed" not in reasons[later]
 
 
-async def test_only_the_newest_nights_have_their_items_counted(connection: Any) -> None:
-    await history(connection, 5)
+async def test_only_the_newest_nights_have_their_items_counted(connection: Any, today: date) -> None:
+    await history(connection, today, 5)
     [planned] = msgspec.json.decode(await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {nights.LAST}"))
     assert scans(planned["Plan"], "items") == 1
     [last] = (await nights.status(connection)).last
-    assert (last.night, last.items, last.answered) == (TODAY - timedelta(days=1), 80, 80)
+    assert (last.night, last.items, last.answered) == (today - timedelta(days=1), 80, 80)
 
 
 def scans(plan: dict[str, Any], table: str) -> int:
