@@ -16,6 +16,7 @@ import httptools
 import msgspec
 import uvloop
 
+from tests.fakes.chunks import whole_chat
 from tests.fakes.engine_state import KEPT_RECORDS, Asked, FakeEngine, Record
 from tests.fakes.generating import Generating
 from tests.fakes.pooling import POOLING_PATHS, pooled
@@ -149,8 +150,8 @@ class Connection(asyncio.Protocol):
             engine.changed()
             return
         if not asked.stream:
-            record.finished = True
-            self.answer(400, _refusal("the fake engine only streams"))
+            record.finished, record.tokens = True, min(script.tokens, asked.max_tokens)
+            self.answer(200, whole_chat(engine.model, record.prompt_tokens, record.tokens))
             return
         self._generating = generating = Generating(self, asked, record, script, prompts)
         engine.live[rid] = generating
