@@ -9,8 +9,8 @@ from gateway.limits.rate_state import RateState
 
 
 class CounterSnapshot(msgspec.Struct, frozen=True):
-    """One counter of one rule, with money in millionths. remaining: the rest of the limit. used: used, or held by
-    running requests; more than the limit if the limit was passed or lowered."""
+    """One counter of one rule; money in millionths. remaining: left of the limit. used: used, or held by running
+    requests; more than the limit if the limit was passed or lowered."""
 
     level: str
     subject_id: str

@@ -420,7 +420,7 @@ def test_no_message_about_an_engine_says_where_it_is() -> None:
     """Messages reach clients and their traces; where it was stands in `detail`. Every place that makes such an error:
     what is put into its message must be one of these, and a name must be that of a constant text."""
     harmless = {"timeout_s", "max_bytes", "reason", "status", "name"}
-    counts = {"MAX_BYTES", "wanted", "len(read.data)", "len(scores)", "self._pairs"}
+    counts = {"MAX_BYTES", "expected", "len(read.data)", "len(scores)", "self._pairs"}
     texts = {
         file: file.read_text() for package in ("engines", "gateway", "router") for file in Path(package).rglob("*.py")
     }
