@@ -1,11 +1,12 @@
-"""What a gateway's CPU costs beside smg's: whole responses, streams as fast as they come, and paced streams.
+"""Gateway CPU per response and per token, compared with smg's: whole responses, bursts and paced streams.
 
     python -m benchmarks.beside_smg --smg smg-venv/bin/smg [--rounds 5] [--requests 2000] [--streams 200]
 
 Both stand in front of a fake engine of their own and take turns. smg 1.13 (from PyPI) checks no keys, has no limits and
-keeps no ledger; Slipstream has all of them on. CPU is each gateway process' own, from /proc/PID/task/*/schedstat. Read
-the ratios: both sides of a round meet the same machine. Ends with one JSON line: the ratios' medians and ranges over
-the rounds, and the first tokens of the paced streams.
+keeps no ledger; Slipstream has all of them on, and no tokenizer. CPU is each gateway process' own, from
+/proc/PID/task/*/schedstat: smg's includes its routing, ours excludes our router, Valkey and PostgreSQL. A token's cost
+includes its share of the request. Compare ratios: both sides of a round meet the same machine. Ends with one JSON line:
+the median and range of each ratio over the rounds.
 """
 
 from __future__ import annotations
@@ -130,8 +131,10 @@ async def main() -> None:
                 flush=True,
             )
     figures = {
-        name: over_rounds([getattr(each, name) for each in ours], [getattr(each, name) for each in theirs])
-        for name in Cost._fields
+        f"{name.rpartition('_')[0]}_ratio": over_rounds(mine_of, theirs_of)
+        for name, mine_of, theirs_of in zip(
+            Cost._fields, zip(*ours, strict=True), zip(*theirs, strict=True), strict=True
+        )
     }
     print(msgspec.json.encode({**figures, "rounds": options.rounds, "load": round(os.getloadavg()[0], 1)}).decode())
 

@@ -118,7 +118,7 @@ class LeaseBook:
         ]
         return pb.GatewayMessage(hello=pb.Hello(gateway_id=gateway_id, epoch=epoch, leases=leases))
 
-    def told(self) -> list[Ending]:
+    def take_endings(self) -> list[Ending]:
         """Remove and return the remembered endings, to be sent after a welcome."""
         endings = list(self.endings.values())
         self.endings.clear()

@@ -301,7 +301,7 @@ class RouterClient:
         self._outbox.clear()
         # the state first, because a router that has just started cannot place requests without it
         self._send_state()
-        self._outbox.extend(self.book.told())
+        self._outbox.extend(self.book.take_endings())
         self._outbox.extend(self.book.asks(asyncio.get_running_loop().time()))
         # resent messages do not show that the router does not read
         self._outbox_limit = self.config.outbox_messages + len(self._outbox)

@@ -77,7 +77,7 @@ class Valkey:
         self._channel = channel
         self._on_message = on_message
         self._link: _Link | None = None
-        self._task = BackgroundTask("limits-valkey", self._keep_connected)
+        self._task = BackgroundTask("valkey", self._keep_connected)
         self._ready = asyncio.Event()
         self.incarnation = ""
         """Run id of the connected, or last connected, server: a restart changes it."""
@@ -86,7 +86,7 @@ class Valkey:
 
     @property
     def connected(self) -> bool:
-        """Whether `send` would accept a command now."""
+        """Whether there is a connection."""
         return self._link is not None and not self._link.lost.is_set()
 
     async def start(self) -> None:
@@ -108,7 +108,8 @@ class Valkey:
             await link.lost.wait()
 
     def send(self, command: bytes, done: Done = ignored) -> None:
-        """Write a packed command in this turn of the loop. Raises ConnectionLost at once while disconnected."""
+        """Write a packed command in this turn of the loop. Raises ConnectionLost at once while disconnected, or
+        with `MAX_IN_FLIGHT` commands unanswered."""
         if self._link is None:
             raise ConnectionLost
         self._link.send(command, done)
@@ -134,13 +135,13 @@ class Valkey:
     async def _keep_connected(self) -> None:
         backoff = Backoff(FIRST_BACKOFF_S, LAST_BACKOFF_S)
         while True:
-            link = _HearingLink(self._timeout_s, self._on_message) if self._channel else _Link(self._timeout_s)
+            link = _SubscribedLink(self._timeout_s, self._on_message) if self._channel else _Link(self._timeout_s)
             try:
                 async with asyncio.timeout(max(1.0, self._timeout_s)):
                     await self._address.connect(lambda link=link: link)  # type: ignore[misc]
                     for command in self._address.greeting + self._scripts:
                         await link.call(command)
-                    if isinstance(link, _HearingLink):
+                    if isinstance(link, _SubscribedLink):
                         await link.subscribe(self._channel)
                     if self._identify:
                         self.incarnation = _run_id(await link.call(_WHO))
@@ -266,7 +267,7 @@ class _Link(asyncio.Protocol):
             self._timer = self._loop.call_later(next_s, self._check_deadlines)
 
 
-class _HearingLink(_Link):
+class _SubscribedLink(_Link):
     """Uses RESP3, in which messages arrive between replies and differ from them."""
 
     def __init__(self, timeout_s: float, on_message: Callable[[bytes], None]) -> None:

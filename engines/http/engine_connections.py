@@ -62,6 +62,8 @@ class Opening:
             self._connection = self._pool.take()
             self._kept_alive = self._connection is not None
             await self._send()
+        elif self._connection is None:  # a retry that was cancelled while it connected
+            await self._send()
         assert self._stream is not None
         assert self._connection is not None
         try:

@@ -11,7 +11,8 @@ for a slot and the engine's response.
 Features that only watch a request subscribe to its events (`gateway.serving.observers`).
 
 Each function releases what it acquired. The last frames are sent only after everything is released, so a client that
-has received [DONE] finds its slot free and its usage on disk.
+has received [DONE] finds its place in the limits free and its usage on disk. The router may learn up to
+`report_delay_s` later that the engine has a free slot.
 """
 
 from __future__ import annotations
@@ -145,11 +146,11 @@ class RequestPipeline:
     async def _serve(self, request: InferenceRequest, client: Client) -> bytes:
         """Reserve, run and settle. Returns the bytes to send last."""
         reservation = await self._limits.reserve(request, client.in_flight)
-        if reservation.state is not None:
-            client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
-        if request.generation.stream and request.wire_format.heartbeat:
-            client.wait.heartbeat = Heartbeat(client.response, request.clock, time.monotonic())
         try:
+            if reservation.state is not None:
+                client.response.headers.extend(request.wire_format.rate_headers(reservation.state))
+            if request.generation.stream and request.wire_format.heartbeat:
+                client.wait.heartbeat = Heartbeat(client.response, request.clock, time.monotonic())
             self._supersession.supersede_older(client.in_flight)
             if request.first is not None and (closing := await self._first(request, request.first, client)) is not None:
                 return closing
@@ -248,8 +249,7 @@ class RequestPipeline:
             attempt.status = attempt.client.response.status or request.wire_format.error_status(error)
             raise
         finally:
-            if request.was_ended is not None and attempt.finish in (Finish.CLIENT_GONE, Finish.COMPLETE):
-                request.tenant_left = await request.was_ended()
+            cancelled = None if request.was_ended is None else await _learn_whether_ended(attempt)
             attempt.traced()
             request.measurement, request.timing = attempt.measured(), attempt.timing
             if attempt.counts_in_limits:
@@ -264,6 +264,8 @@ class RequestPipeline:
                 attempt.client.response.headers.append((LINE_CLOSED, record))
                 if attempt.client.response.started:  # its headers were sent, so the record goes before its last events
                     attempt.client.response.events(b": %b %b\n\n" % (LINE_CLOSED, record))
+            if cancelled is not None:
+                raise cancelled
 
     async def _lease(self, attempt: Attempt, deadline_s: float) -> Lease:
         """Wait for an engine's slot. A refused, superseded or abandoned wait also counts as queueing."""
@@ -278,6 +280,21 @@ class RequestPipeline:
         except BaseException as error:
             attempt.request.clock.end(Phase.ROUTE if isinstance(error, RouterUnavailable) else Phase.QUEUE)
             raise
+
+
+async def _learn_whether_ended(attempt: Attempt) -> asyncio.CancelledError | None:
+    """Set whether the tenant ended the run. Returns a cancellation that arrives meanwhile, to be raised once the
+    attempt is closed: a worker leaves because the tenant ended the run, and the run must be billed."""
+    request = attempt.request
+    if request.was_ended is None or attempt.finish not in (Finish.CLIENT_GONE, Finish.COMPLETE):
+        return None
+    asking = asyncio.ensure_future(request.was_ended())
+    try:
+        request.tenant_left = await asyncio.shield(asking)
+    except asyncio.CancelledError as cancelled:
+        request.tenant_left = await asking
+        return cancelled
+    return None
 
 
 def _rate_headers(request: InferenceRequest, error: SlipstreamError) -> Headers:

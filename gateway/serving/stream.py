@@ -48,7 +48,7 @@ class StreamForwarder:
         self._unread_bytes = 0
         """Unread bytes of the engine while the client is slow."""
         self._silent = False
-        self._pause: asyncio.Future[None]
+        self._pause: asyncio.Future[bool]
 
     async def run(self) -> None:
         """Return at the engine's clean end, or once the client has its whole answer. Every event is sent at once.
@@ -77,8 +77,7 @@ class StreamForwarder:
         self._pause = asyncio.get_running_loop().create_future()
         self._stream.on_change = self._changed
         self._changed()  # for bytes that are already here
-        await self._pause
-        return self._transcoder.satisfied or not self._response.full
+        return await self._pause
 
     async def _drained(self) -> None:
         """Wait for the client, while `_changed` records when the engine wrote."""
@@ -106,8 +105,9 @@ class StreamForwarder:
         except Exception as error:
             pause.set_exception(error)
             return
-        if self._stream.over or self._response.full or self._transcoder.satisfied:
-            pause.set_result(None)
+        satisfied, full = self._transcoder.satisfied, self._response.full
+        if satisfied or full or self._stream.over:
+            pause.set_result(satisfied or not full)  # now, because the client may read on before the task wakes
 
     def _noted(self) -> None:
         """Record an arrival while the task waits for the client. The bytes stay unread for now."""

@@ -14,14 +14,15 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import uvloop
 
 from contracts.errors import ConfigError, ConnectionsExhausted, EngineFailed, EngineTimeout, ServiceError
 from engines.drivers.base import EngineRequest
-from engines.http.engine_connections import EngineConnections
+from engines.http.engine_connections import EngineConnections, Opening
 from engines.http.keys import OneKey
 from engines.http.origin import Origin
 from tests.engines.responses import CHUNKED, EVENTS, SIZED, read_all
@@ -498,3 +499,37 @@ async def test_where_an_engine_is_stands_in_the_log_line_only(server: Server) ->
 )
 def test_the_base_url_of_an_sdk_names_the_same_engine(url: str, prefix: str) -> None:
     assert Origin.parse(url).prefix == prefix
+
+
+async def test_a_retry_that_was_cancelled_while_it_connected_can_be_made_again() -> None:
+    connecting = asyncio.Event()
+
+    class Stream:
+        def __init__(self, fails: bool) -> None:
+            self._fails = fails
+
+        async def responded(self, _timeout_s: float) -> None:
+            if self._fails:
+                raise EngineFailed("The connection had ended.")
+
+    class Pool:
+        origin = SimpleNamespace(place="engine")
+        connects = 0
+
+        def take(self) -> Any:
+            return SimpleNamespace(got_bytes=False, send=lambda *_: Stream(fails=True))
+
+        async def connect(self, _timeout_s: float) -> Any:
+            self.connects += 1
+            if self.connects == 1:
+                connecting.set()
+                await asyncio.Event().wait()
+            return SimpleNamespace(got_bytes=True, send=lambda *_: Stream(fails=False))
+
+    opening = Opening(cast("Any", Pool()), b"", 1.0, "req_1", "")
+    first = asyncio.create_task(opening.response(1.0))
+    await connecting.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    assert opening.sent
+    assert not cast("Any", await opening.response(1.0))._fails

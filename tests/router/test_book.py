@@ -34,7 +34,7 @@ def test_a_hello_names_live_leases_and_endings_the_router_has_not_heard() -> Non
     assert ending is not None
     book.remember((ending,))
     assert named(book) == {"live", "ended"}
-    assert book.told() == [ending]
+    assert book.take_endings() == [ending]
     assert named(book) == {"live"}
 
 

@@ -146,7 +146,7 @@ class LeaseProtocol(RuleBasedStateMachine):
             gateway.welcomed = True
             if gateway.state is not None and gateway.state.version > message.welcome.desired_state_version:
                 gateway.send(messages.desired_state(gateway.state))
-            for ending in gateway.book.told():
+            for ending in gateway.book.take_endings():
                 gateway.send(ending)
             for again in gateway.book.asks(self.now):
                 gateway.send(again)

@@ -525,3 +525,27 @@ async def test_an_engine_that_does_not_confirm_an_abort_is_left_after_a_while() 
             await serving
         assert finishes(platform) == [(Finish.CLIENT_GONE, Outcome.LOWER_BOUND, True)]
         assert platform.journal.records[0].usage.completion_tokens == 10
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_client_that_leaves_while_the_end_is_looked_up_leaves_no_attempt_open(ended: bool) -> None:
+    async with harness() as platform:
+        client, asked, answer = Client(), asyncio.Event(), asyncio.Event()
+        request = await platform.request()
+
+        async def was_ended() -> bool:
+            asked.set()
+            await answer.wait()
+            return ended
+
+        request.was_ended = was_ended
+        async with asyncio.timeout(GUARD_S):
+            running = asyncio.create_task(platform.run(request, client))
+            await asked.wait()
+            client.connection.lost()
+            await asyncio.sleep(0)
+            answer.set()
+            await asyncio.wait([running])
+        platform.require_balanced()
+        assert request.tenant_left is ended
+        assert [record.finish for record in platform.journal.records] == [Finish.COMPLETE]

@@ -49,11 +49,13 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def stage(monkeypatch: pytest.MonkeyPatch, *, stream: bool = True) -> AsyncIterator[Stage]:
+async def stage(
+    monkeypatch: pytest.MonkeyPatch, *, stream: bool = True, client: Client | None = None
+) -> AsyncIterator[Stage]:
     """`measured` is there behind it."""
     async with stepped_engine() as (engine, place), harness(engines=0) as platform, asyncio.timeout(GUARD_S):
         platform.router.engines = (place,)
-        on = Stage(engine, Client())
+        on = Stage(engine, client or Client())
         monkeypatch.setattr("gateway.serving.stream.time", SimpleNamespace(monotonic=lambda: on.now_s))
         monkeypatch.setattr("gateway.serving.attempt.StreamTiming", on.timing)
         task = asyncio.create_task(platform.serve(on.client, body(stream=stream)))
@@ -109,6 +111,26 @@ async def test_a_client_that_stands_still_is_a_stall_and_no_gap(monkeypatch: pyt
     assert found.client_stall_ms == pytest.approx(980.0)
     assert (found.itl_max_ms, found.gaps_over_100ms, found.tpot_ms) == (10.0, 0, 10.0)
     assert on.client.answer.complete
+
+
+class ReadsOnAtOnce(Client):
+    """Reads on in the very turn of the loop in which it was found to be slow."""
+
+    def _written(self, data: bytes) -> None:
+        super()._written(data)
+        if b'"c"' in data:
+            asyncio.get_running_loop().call_soon(self.read_on)
+
+
+async def test_a_client_that_reads_on_before_the_task_wakes_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(monkeypatch, client=ReadsOnAtOnce()) as on:
+        await on.at(0, "a")
+        on.client.stop_reading()
+        await on.at(10, "c")
+        await on.at(20, "d")
+        await on.at(30, "e", ends=True, tokens=4)
+    assert on.client.answer.complete
+    assert all(text in on.client.sent for text in (b'"a"', b'"c"', b'"d"', b'"e"', b"[DONE]"))
 
 
 async def test_an_engine_that_is_held_up_by_the_client_has_no_gap_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
