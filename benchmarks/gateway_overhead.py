@@ -5,7 +5,7 @@ the same client, in one run. CPU is the gateway process' own, user and kernel, f
 where wall times are not. What a request costs grows with its prompt, which is rendered, tokenized and hashed, so it is
 measured at several lengths, once with prompts that nobody has sent and once with conversations that grow;
 `request_cpu_us` is that of the shortest new one, streams and first tokens have known ones of that length. Run:
-`python -m benchmarks.gateway_overhead` [--streams 200] [--requests 3000] [--prompt-tokens 20,2000,10000]. The last line
+`python -m benchmarks.gateway_overhead` [--streams 200] [--requests 4000] [--prompt-tokens 20,2000,10000]. The last line
 is JSON.
 """
 

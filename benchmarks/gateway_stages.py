@@ -1,9 +1,10 @@
 """Where a gateway's CPU goes: the share of each stage of a request, and its Python calls.
 
 `python -m benchmarks.gateway_stages [--seconds 4] [--functions 20]` runs the gateway of `tests/costs` in memory, so no
-other process, disk or network is in the figures; Valkey, router, engine and client are left out. CPU is sampled at
-1,000 Hz and belongs to the innermost function of ours. Three works: a whole answer of 16 tokens that arrive together, a
-stream of 64 that arrive together, and a stream of 64 that arrive one by one. The last line is JSON.
+other process, disk or network is in the figures; Valkey, router, engine and client are left out. CPU is sampled at up
+to 1,000 Hz (once per kernel tick) and belongs to the innermost function of ours. Three works: a whole answer of 16
+tokens that arrive together, a stream of 64 that arrive together, and a stream of 64 that arrive one by one. The last
+line is JSON.
 """
 
 from __future__ import annotations

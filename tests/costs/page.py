@@ -15,13 +15,13 @@ ROOMS = frozenset({"engines", "gateway", "router"})
 """The packages whose folders have a row each."""
 OPERATIONS = {
     "chat request": "`POST /v1/chat/completions`, streamed, 16 tokens, each in an event and a read of its own: from "
-    "the bytes of the client's request to the last ones of its answer, with all books closed",
+    "the bytes of the client's request to the last ones of its answer, including settlement and the journal's record",
     "whole answer": "the same without `stream`: the engine's events come in one read, and the client gets one body",
     "streamed token": "one more token of the streamed chat request, forwarded by the relay without decoding",
     "decoded token": "the same from an engine whose events the relay decodes, because their JSON has spaces",
     "completion": "`POST /v1/completions` with `suffix`, streamed, 16 tokens: a gap is laid out and filled",
-    "refused request": "the chat request, refused with 429 by a limit of its key, as a client that does not slow down "
-    "sends by the thousand",
+    "refused request": "the chat request, refused with 429 by a limit of its key, as a client that does not back "
+    "off sends them by the thousand",
     "lease": "the router's core grants a slot on one of eight replicas, and is notified of the first token and of the "
     "end",
     "engine step, batch 1": "one step of the embedded engine with one sequence that decodes: two layers, computed by "
@@ -34,14 +34,14 @@ HEAD = """<!-- Written by `python -m tests.costs --page`; changes made here are 
 # Costs
 
 This page counts the operations of the hot paths instead of timing them. With Python 3.11 and the locked packages,
-every machine, even a busy one, gets the same counts.
+every machine, even a busy one, gets the same calls, and the same bytes to four digits.
 
 - **calls**: Python functions that were entered; a coroutine counts again each time it resumes.
 - **bytes**: bytes requested from Python's allocators, including memory freed since.
 - **PyTorch**: operations that Python called.
 
-The counts exclude loops inside a function, C code and other threads. [Benchmarks](../guides/benchmarks.md) measure CPU
-time.
+Calls exclude loops inside a function, C code and other threads, except the journal's commit, which runs in the loop's
+thread here. Bytes include those of C extensions. [Benchmarks](../guides/benchmarks.md) measure CPU time.
 
 [A test](../../tests/costs/test_costs.py) counts them again. A number more than 2 % above the recorded one fails it,
 and it names the functions that are called more often. A number more than 2 % below fails it too, so that a change
@@ -49,10 +49,10 @@ keeps what it has earned. `python -m tests.costs --write` records the numbers th
 `tests/costs/counts.json`, and writes this page. A number that rose is recorded only with `--raise NAME`, so that small
 rises cannot add up unseen. `python -m tests.costs` only compares.
 
-The gateway is a whole one in one process, without a network. The product's own are: the client's socket, the
-endpoint, a key in memory, limits of an organization and a key, the journal, the router's client and the engine's
-connection. Valkey, router, engine and client are stubs with prepared answers, and are not counted. Also not counted are
-the event loop (asyncio's in place of uvloop), syncing the disk, what is written to PostgreSQL later, and spans, for
+A whole gateway runs in one process, without a network. These parts are real: the client's connection, the endpoint, a
+key in memory, limits of an organization and a key, the journal, the router's client and the engine's connection.
+Valkey, router, engine and client are stubs with prepared answers, and are not counted. Also not counted are the event
+loop (asyncio's in place of uvloop), syncing the disk, what is written to PostgreSQL later, and spans, for
 tracing is off. A token's cost is the difference between two streams, divided by the difference of their lengths.
 """
 
