@@ -131,7 +131,9 @@ async def _valkey(settings: Settings) -> Found:
         async with asyncio.timeout(VALKEY_TIMEOUT_S):
             await valkey.wait_ready()
     except TimeoutError:
-        step = f"`{command('logs valkey')}`, or check local.valkey_url; until then each gateway limits by itself"
+        refuses = settings.gateway.limits.when_unavailable == "refuse"
+        until = "requests with limits get 503" if refuses else "each gateway limits by itself"
+        step = f"`{command('logs valkey')}`, or check local.valkey_url; until then {until}"
         return Outcome.FAILED, f"no answer in {VALKEY_TIMEOUT_S:g} s", step
     finally:
         await valkey.stop()
@@ -201,7 +203,7 @@ async def _gateway(settings: Settings) -> Found:
     url = public_url(settings)
     if await public_probe(settings, "/readyz")():
         return Outcome.OK, f"{url} serves", ""
-    return Outcome.FAILED, f"{url}/readyz does not return 200", f"`{command('status')}`, `{command('logs gateway-0')}`"
+    return Outcome.FAILED, f"{url}/readyz does not return 200", f"`{command('status')}`, `{command('logs gateway-1')}`"
 
 
 async def _disk(settings: Settings) -> Found:

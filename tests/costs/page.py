@@ -41,7 +41,8 @@ every machine, even a busy one, gets the same calls, and the same bytes to four 
 - **PyTorch**: operations that Python called.
 
 Calls exclude loops inside a function, C code and other threads, except the journal's commit, which runs in the loop's
-thread here. Bytes include those of C extensions. [Benchmarks](../guides/benchmarks.md) measure CPU time.
+thread here. Bytes include those of C extensions. [Latency](../concepts/latency.md#what-a-request-costs) has CPU
+times.
 
 [A test](../../tests/costs/test_costs.py) counts them again. A number more than 2 % above the recorded one fails it,
 and it names the functions that are called more often. A number more than 2 % below fails it too, so that a change
