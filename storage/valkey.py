@@ -12,6 +12,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable
+from itertools import islice, takewhile
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -257,9 +258,11 @@ class _Link(asyncio.Protocol):
         if self._given_up and now_s - self._waiting[0][0] > STALL_TIMEOUTS * self._timeout_s:
             self.close()
             return
-        while self._given_up < len(self._waiting) and self._waiting[self._given_up][0] <= now_s:
-            self._given_up += 1
-            self._waiting[self._given_up - 1][1](CallTimeout())
+        # one walk, because an index into the middle of a deque is a walk of its own
+        late = list(takewhile(lambda waiting: waiting[0] <= now_s, islice(self._waiting, self._given_up, None)))
+        self._given_up += len(late)
+        for _, done in late:
+            done(CallTimeout())
         if self._waiting:
             next_s = self._timeout_s
             if self._given_up < len(self._waiting):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from http import HTTPStatus
 
 from contracts.errors import EngineFailed
 from engines.drivers.base import EngineRequest
@@ -52,8 +53,18 @@ class Opening:
         """Whether the engine may have the request."""
         return self._stream is not None
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether the engine may still answer: False if its connection has ended and no other was opened."""
+        return self._stream is not None and self._connection is not None
+
+    def unread(self) -> bytes:
+        """The bytes of a good response that have arrived and were not read."""
+        return self._stream.take() if self._stream is not None and self._stream.status == HTTPStatus.OK else b""
+
     async def response(self, timeout_s: float) -> EngineStream:
-        """The response, as soon as its status is known. A cancelled call may be repeated.
+        """The response, as soon as its status is known. A cancelled call may be repeated, and sends the request if none
+        is in flight.
 
         Raises EngineFailed if the engine cannot be reached or breaks off, EngineTimeout if it is silent for timeout_s,
         ConnectionsExhausted if this process can open no connection.

@@ -234,12 +234,19 @@ class ClientProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if not self._ended and not self.transport.is_closing():
             self._table.answered(self)
-            self.flow.resume_reading()
-            if self.pipeline:
-                self._start_asgi_task(*self.pipeline.pop())
-            elif self._over:
-                self._end()
+            if self.flow.write_paused:
+                self.flow.pause_reading()  # or unread responses would pile up
+            else:
+                self._continue()
         self._settle()
+
+    def _continue(self) -> None:
+        """Serve the client's next request: it has read enough of the last response."""
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._over:
+            self._end()
 
     def overdue(self, waiting: Waiting) -> None:
         """End a wait of the client that took too long."""
@@ -295,6 +302,12 @@ class ClientProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Called when the client has read enough."""
         super().resume_writing()
+        if (
+            self._served is not None
+            and self._served.response_complete
+            and not (self._ended or self.transport.is_closing())
+        ):
+            self._continue()
         self._settle()
 
     @property

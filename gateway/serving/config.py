@@ -42,6 +42,6 @@ class ServingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     event_timeout_s: Seconds = 60.0
     """Longest silence of an engine between two events."""
     client_stall_timeout_s: Seconds = 30.0
-    """A client that does not read for this long is cut."""
+    """A client is cut if reading what is buffered for it, some 64 kB, takes longer."""
     abort_drain_s: Fixed[Seconds] = 5.0
     """How long to wait for the final count after a client has left."""

@@ -205,11 +205,15 @@ class Generator:
         """Stop the engine, because the client has left or needs no more, and read how much the engine had generated.
 
         An engine that stops by id still sends its final count on the open stream, and so does an engine that had
-        finished. An engine that only stops when the connection closes leaves only the delivered part, a lower bound.
+        finished. An engine that only stops when the connection closes leaves what has arrived, a lower bound unless its
+        final count is there.
         """
         transcoder, tracker, timeout_s = attempt.transcoder, attempt.tracker, self._config.abort_drain_s
         abort = driver.abort(attempt.engine_request_id, attempt.request.generation.choices)
-        if not opening.sent or attempt.rejected or (abort is None and not transcoder.finished):
+        if not opening.in_flight or attempt.rejected:
+            return
+        if abort is None and not transcoder.finished:
+            self._read_arrived(attempt, opening, finish)
             return
         try:
             async with asyncio.timeout(timeout_s):
@@ -232,6 +236,17 @@ class Generator:
         except (TimeoutError, ServiceError) as error:
             request_id = attempt.request.request_id
             logger.warning("request %s: engine %s did not confirm the abort: %s", request_id, engine.url, error)
+
+    def _read_arrived(self, attempt: Attempt, opening: Opening, finish: Finish) -> None:
+        """Count the events that have arrived, which stay unread while a client reads nothing."""
+        data, tracker = opening.unread(), attempt.tracker
+        try:
+            attempt.size.add(len(data))
+            attempt.transcoder.feed(data)
+        except ServiceError as error:
+            logger.debug("request %s: unread events: %s", attempt.request.request_id, error)
+        if tracker.final and tracker.total is not None:
+            attempt.finished(tracker.total, finish)
 
     def _observe_abort(self, attempt: Attempt, finish: Finish) -> None:
         """Record how long the engine ran after its client left or typed on. A stop rule does not count."""

@@ -51,10 +51,10 @@ class StreamForwarder:
         self._pause: asyncio.Future[bool]
 
     async def run(self) -> None:
-        """Return at the engine's clean end, or once the client has its whole answer. Every event is sent at once.
+        """Return at the engine's clean end, or once the client has its whole answer. Bytes that may be sent are sent at once.
 
         Raises EngineFailed if the engine broke off or sent unreadable data, and EngineTimeout if it fell silent. A
-        client that reads nothing for too long is cut.
+        client is cut if it takes longer than `client_stall_timeout_s` to read what is buffered for it.
         """
         wait, config = self._wait, self._config
         wait.begin(config.first_event_timeout_s, self._give_up)

@@ -532,4 +532,6 @@ async def test_a_retry_that_was_cancelled_while_it_connected_can_be_made_again()
     first.cancel()
     await asyncio.wait([first])
     assert opening.sent
+    assert not opening.in_flight, "a client that leaves now has nothing to stop, and must not send the request again"
     assert not cast("Any", await opening.response(1.0))._fails
+    assert opening.in_flight

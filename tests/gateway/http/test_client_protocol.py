@@ -395,6 +395,31 @@ async def test_a_client_that_does_not_read_its_last_answer_is_cut(request_head: 
         await server.holds(0)
 
 
+@on_uvloop
+async def test_no_further_request_is_read_while_an_answer_is_unread() -> None:
+    served_requests = 0
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal served_requests
+        served_requests += 1
+        answer(scope[SCOPE_KEY], b"x" * 20_000_000)
+
+    async with served(large, idle_timeout_s=10, unread_timeout_s=10) as server:
+        reader, writer = await server.connect(GET)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await server.waits_for(Waiting.IDLE)
+        for _ in range(20):
+            writer.write(GET)
+            for _ in range(5):
+                await asyncio.sleep(0)  # turns of the loop, in which the server may read
+        assert served_requests == 1
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for _ in range(3):
+            assert len((await one_answer((reader, writer)))[1]) == 20_000_000
+        assert 3 <= served_requests <= 5, "one after the other, as they are read"
+        writer.transport.abort()
+
+
 async def writes_without_end(scope: Any, receive: Any, send: Any) -> None:
     """Through ASGI, as the routes do: waits while the client does not read."""
     await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -549,3 +549,28 @@ async def test_a_client_that_leaves_while_the_end_is_looked_up_leaves_no_attempt
         platform.require_balanced()
         assert request.tenant_left is ended
         assert [record.finish for record in platform.journal.records] == [Finish.COMPLETE]
+
+
+class StopsReading(Client):
+    """Reads the first token, and no more."""
+
+    def _written(self, data: bytes) -> None:
+        super()._written(data)
+        if b'" t0"' in data:
+            self.stop_reading()
+
+
+@pytest.mark.parametrize("driver", ["openai", "llama_cpp", "vllm", "sglang"])
+async def test_a_client_that_leaves_with_events_unread_pays_what_the_engine_counted(driver: str) -> None:
+    async with harness(engines=1, driver=driver) as platform:
+        platform.script(tokens=50)
+        client = StopsReading()
+        async with asyncio.timeout(GUARD_S):
+            running = asyncio.create_task(platform.serve(client, body(stream=True, max_tokens=60)))
+            await platform.engine_has(finished=1)
+            await asyncio.sleep(0)
+            client.connection.lost()
+            await asyncio.wait([running])
+        platform.require_balanced()
+        [record] = platform.journal.records
+        assert (record.usage.completion_tokens, record.outcome, record.billed) == (50, Outcome.EXACT, True)
