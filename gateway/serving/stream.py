@@ -51,7 +51,7 @@ class StreamForwarder:
         self._pause: asyncio.Future[bool]
 
     async def run(self) -> None:
-        """Return at the engine's clean end, or once the client has its whole answer. Bytes that may be sent are sent at once.
+        """Return at the engine's clean end, or once the client has its whole answer. Nothing that may be sent waits.
 
         Raises EngineFailed if the engine broke off or sent unreadable data, and EngineTimeout if it fell silent. A
         client is cut if it takes longer than `client_stall_timeout_s` to read what is buffered for it.
