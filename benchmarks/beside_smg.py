@@ -131,10 +131,8 @@ async def main() -> None:
                 flush=True,
             )
     figures = {
-        f"{name.rpartition('_')[0]}_ratio": over_rounds(mine_of, theirs_of)
-        for name, mine_of, theirs_of in zip(
-            Cost._fields, zip(*ours, strict=True), zip(*theirs, strict=True), strict=True
-        )
+        f"{name.rpartition('_')[0]}_ratio": over_rounds([each[at] for each in ours], [each[at] for each in theirs])
+        for at, name in enumerate(Cost._fields)
     }
     print(msgspec.json.encode({**figures, "rounds": options.rounds, "load": round(os.getloadavg()[0], 1)}).decode())
 

@@ -69,11 +69,10 @@ class Opening:
         Raises EngineFailed if the engine cannot be reached or breaks off, EngineTimeout if it is silent for timeout_s,
         ConnectionsExhausted if this process can open no connection.
         """
-        if self._stream is None:
-            self._connection = self._pool.take()
-            self._kept_alive = self._connection is not None
-            await self._send()
-        elif self._connection is None:  # a retry that was cancelled while it connected
+        if not self.in_flight:
+            if self._stream is None:  # otherwise a retry was cancelled while it connected
+                self._connection = self._pool.take()
+                self._kept_alive = self._connection is not None
             await self._send()
         assert self._stream is not None
         assert self._connection is not None

@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from base64 import b64encode
+from collections.abc import Awaitable
 
 import msgspec
 
@@ -249,7 +250,9 @@ class RequestPipeline:
             attempt.status = attempt.client.response.status or request.wire_format.error_status(error)
             raise
         finally:
-            cancelled = None if request.was_ended is None else await _learn_whether_ended(attempt)
+            cancelled = None
+            if request.was_ended is not None and attempt.finish in (Finish.CLIENT_GONE, Finish.COMPLETE):
+                cancelled = await _learn_whether_ended(request, request.was_ended())
             attempt.traced()
             request.measurement, request.timing = attempt.measured(), attempt.timing
             if attempt.counts_in_limits:
@@ -282,13 +285,10 @@ class RequestPipeline:
             raise
 
 
-async def _learn_whether_ended(attempt: Attempt) -> asyncio.CancelledError | None:
+async def _learn_whether_ended(request: InferenceRequest, was_ended: Awaitable[bool]) -> asyncio.CancelledError | None:
     """Set whether the tenant ended the run. Returns a cancellation that arrives meanwhile, to be raised once the
     attempt is closed: a worker leaves because the tenant ended the run, and the run must be billed."""
-    request = attempt.request
-    if request.was_ended is None or attempt.finish not in (Finish.CLIENT_GONE, Finish.COMPLETE):
-        return None
-    asking = asyncio.ensure_future(request.was_ended())
+    asking = asyncio.ensure_future(was_ended)
     try:
         request.tenant_left = await asyncio.shield(asking)
     except asyncio.CancelledError as cancelled:
