@@ -73,10 +73,10 @@ class SlowLink:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            there_writer.transport.abort()  # before the wait, which a cut may cancel
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            there_writer.transport.abort()
 
     async def _take(self, reader: asyncio.StreamReader, late: asyncio.Queue[tuple[float, bytes]]) -> None:
         clock = asyncio.get_running_loop().time
