@@ -43,14 +43,15 @@ _decode_failed = msgspec.json.Decoder(_Failed).decode
 
 class Recorder:
     """Records one run. store: stores events, with the number of the first and the number after the last. first: number
-    of the run's first event. created_at: the response's."""
+    of the run's first event. created_at: the response's. complete: set when the run is complete and has to be paid."""
 
-    def __init__(self, store: Store, first: int, created_at: int) -> None:
+    def __init__(self, store: Store, first: int, created_at: int, complete: asyncio.Event) -> None:
         self._store = store
         self._begun = first == len(FIRST_EVENTS)
         """Whether clients have received `response.created`."""
         self._first = self._next = first
         self._created_at = created_at
+        self._complete = complete
         self._events: list[bytes] = []
         self._size_bytes = 0
         self._record = b""
@@ -89,7 +90,9 @@ class Recorder:
 
     def _take(self, event: bytes) -> None:
         if event.startswith(b":"):
-            self._record = event.removeprefix(RECORD) if event.startswith(RECORD) else self._record
+            if event.startswith(RECORD):
+                self._record = event.removeprefix(RECORD)
+                self._complete.set()
             return
         try:
             self._read(event, read(event))
@@ -124,7 +127,7 @@ class Recorder:
             try:
                 await self._store(self._first, self._next, b"".join(self._events))
             except LeaseLost:
-                if not self._record:
+                if not self._complete.is_set():
                     raise
-                # the run is complete: `transitions.end` decides who pays for it
+                # `transitions.end` decides who pays for the run
             self._first, self._events = self._next, []

@@ -31,7 +31,7 @@ from control.deferred.gateway_client import (
     ask,
     refusal,
 )
-from control.deferred.leases import Claim
+from control.deferred.leases import Claim, LeaseLost
 from control.deferred.runner import LeasedRowWorker
 from control.responses import transitions
 from control.responses.metrics import ResponseMetrics
@@ -103,19 +103,30 @@ class ResponseRunner(LeasedRowWorker):
             return
         found = await self._do(transitions.start, claim, found)
         try:
-            await self._run(claim, found)
+            await self._run(claim, found, ended)
         except asyncio.CancelledError:  # the worker stops, or has lost the lease and changes no row
             with contextlib.suppress(*FAILURES):
                 await self._once(transitions.put_back, claim)
             raise
 
-    async def _run(self, claim: Claim, found: ClaimedResponse) -> None:
+    async def _renew(self, claim: Claim, ended: asyncio.Event) -> None:
+        """Renew the lease, forever. Raises LeaseLost until the run is complete (`ended`)."""
+        try:
+            await super()._renew(claim, ended)
+        except LeaseLost:
+            if not ended.is_set():
+                raise
+            # the steps must not be cancelled now: `transitions.end` decides who pays for the run
+            await asyncio.Event().wait()
+
+    async def _run(self, claim: Claim, found: ClaimedResponse, ended: asyncio.Event) -> None:
         token = delegated(found.key_hash, self._pepper, time.time(), BACKGROUND_PREFIX)
         headers = {"x-client-request-id": claim.id}
         created_at = _decode_made(found.response).created_at
         recorder = None
         if found.next_event is not None:
-            recorder = Recorder(functools.partial(self._do, transitions.record, claim), found.next_event, created_at)
+            store = functools.partial(self._do, transitions.record, claim)
+            recorder = Recorder(store, found.next_event, created_at, ended)
         read_stream = None if recorder is None else recorder.read
         try:
             answer = await ask(self._session, self._url + RESPONSES_PATH, token, found.request, headers, read_stream)
@@ -137,9 +148,9 @@ class ResponseRunner(LeasedRowWorker):
         self._warned = False
         response = with_fields(answer.body, {"created_at": created_at})
         complete = recorder is None or not recorder.full
-        ended = FinishedResponse(response, answer.closed, complete)
+        finished = FinishedResponse(response, answer.closed, complete)
         try:
-            await self._do(transitions.end, self._ledger, claim, found, ended)
+            await self._do(transitions.end, self._ledger, claim, found, finished)
         except RequestError as error:  # the conversation was deleted, or is full; a stream's client has the output
             failure = _error("invalid_prompt", error.message, error.code, error.param)
             await self._fail(claim, found, failure, None if recorder is None else answer.closed, complete)
@@ -162,8 +173,8 @@ class ResponseRunner(LeasedRowWorker):
         complete: bool = True,
     ) -> None:
         response = with_fields(found.response, {"status": "failed", "error": error})
-        ended = FinishedResponse(response, closed, complete, failed=True)
-        await self._do(transitions.end, self._ledger, claim, found, ended)
+        finished = FinishedResponse(response, closed, complete, failed=True)
+        await self._do(transitions.end, self._ledger, claim, found, finished)
 
 
 def _error(code: str, message: str, kind: str | None, param: str | None = None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from contracts.errors import RateLimited, RevokedKey
 from contracts.generation import Caller
 from control.deferred import gateway_client
 from control.deferred import runner as leased
+from control.deferred.leases import LeaseLost
 from control.responses import runner as module
 from control.responses import transitions
 from control.responses.metrics import ResponseMetrics
@@ -273,20 +274,29 @@ async def test_a_streamed_one_whose_conversation_was_deleted_fails_and_is_billed
 async def test_a_whole_run_that_its_tenant_ends_before_it_is_stored_is_billed_once(
     platform: SlowPlatform, client: openai.AsyncOpenAI, due: asyncio.Event, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    whole, ended, end = asyncio.Event(), asyncio.Event(), transitions.end
+    """Fault: a renewal of the lease between both noticed that the row was gone, and stopped the work unbilled."""
+    whole, noticed, end, renew = asyncio.Event(), asyncio.Event(), transitions.end, transitions.LEASES.renew
 
     async def end_later(*values: Any) -> None:
         whole.set()
-        await ended.wait()
+        await noticed.wait()
         await end(*values)
 
+    async def renew_and_notice(*values: Any) -> None:
+        try:
+            await renew(*values)
+        except LeaseLost:
+            noticed.set()
+            raise
+
     monkeypatch.setattr(transitions, "end", end_later)
+    monkeypatch.setattr(transitions.LEASES, "renew", renew_and_notice)
+    monkeypatch.setattr(leased, "KEEP_S", 0.01)
     stream = await create(client, stream=True)
     response_id = (await anext(stream)).response.id
     due.set()
     await whole.wait()
     await getattr(client.responses, how)(response_id)
-    ended.set()
     run, bill = await bills(platform, response_id, 2)
     assert (run["billed"], bill["billed"], bill["completion_tokens"]) == (False, True, 2)
     await stream.close()
