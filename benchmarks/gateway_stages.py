@@ -1,10 +1,10 @@
-"""Where a gateway's CPU goes: the share of each stage of a request, and its Python calls.
+"""Where a gateway's CPU goes: the share of each stage of a request, its Python calls and its system calls.
 
-`python -m benchmarks.gateway_stages [--seconds 4] [--functions 20]` runs the gateway of `tests/costs` in memory, so no
-other process, disk or network is in the figures; Valkey, router, engine and client are left out. CPU is sampled at up
-to 1,000 Hz (once per kernel tick) and belongs to the innermost function of ours. Three works: a whole answer of 16
-tokens that arrive together, a stream of 64 that arrive together, and a stream of 64 that arrive one by one. The last
-line is JSON.
+`python -m benchmarks.gateway_stages [--seconds 4] [--functions 20] [--page]` runs the gateway of `tests/costs` in
+memory, so no other process, disk or network is in the figures; Valkey, router, engine and client are left out. CPU is
+sampled at up to 1,000 Hz (once per kernel tick) and belongs to the innermost function of ours. Three works: a whole
+answer of 16 tokens that arrive together, a stream of 64 that arrive together, and a stream of 64 that arrive one by
+one. `--page` writes docs/reference/stages.md. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -55,6 +55,35 @@ STAGES = {
     "rest": ("",),
 }
 """By stage, beginnings of file paths; the first stage that fits a file counts."""
+PEERS = {
+    "client": "client's HTTP",
+    "Valkey": "limit and settle",
+    "journal": "journal",
+    "router": "lease and release",
+    "engine": "engine's connection",
+    "turns": "rest",
+}
+"""By the first word of what `Meter.transferred` counts, its stage."""
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "stages.md"
+HEAD = """<!-- Written by `python -m benchmarks.gateway_stages --page`; changes made here are lost. -->
+
+# Stages of a request
+
+This page shows where a gateway spends its CPU time. Like [costs](costs.md), it measures a whole gateway in one process,
+with prepared answers in place of Valkey, router, engine and client.
+
+- **CPU**: the share of samples (1,000 per second of CPU time) in the stage's own Python code, and in the C code that it
+  calls. It differs by a point or two between runs. The kernel's part and uvloop's are not in it: in a deployment they
+  are [most of a paced token](../adr/0031-the-hot-path-is-not-compiled.md).
+- **calls**: Python functions that were entered.
+- **system calls**: reads and writes of the stage's connection or file, and the journal's sync. Those of `rest` are
+  turns of the event loop (`epoll_wait`): one for each piece that arrives, because each arrives alone here.
+"""
+WORKS = {
+    "whole": "A whole response: 16 tokens that arrive together",
+    "streamed": "A stream of 64 tokens that arrive together",
+    "paced": "A stream of 64 tokens that arrive one by one",
+}
 MESSAGES = [{"role": "user", "content": "Write one line. " * 40}]
 
 
@@ -112,15 +141,34 @@ async def sampled(loop: MemoryLoop, gateway: MemoryGateway, request: bytes, seco
     return samples, (time.thread_time() - began_s) / done * 1e6
 
 
-async def calls(loop: MemoryLoop, gateway: MemoryGateway, request: bytes, meter: Meter) -> Counter[str]:
-    """Count the Python calls of one request, by stage."""
+async def calls(
+    loop: MemoryLoop, gateway: MemoryGateway, request: bytes, meter: Meter
+) -> tuple[Counter[str], Counter[str]]:
+    """Count the Python calls and the system calls of one request, by stage."""
     meter.start()
     gateway.client.ask(request)
     await loop.idle()
-    counted: Counter[str] = Counter()
-    for function, count in meter.stop().functions.items():
-        counted[_stage(function)] += count
-    return counted
+    count = meter.stop()
+    called: Counter[str] = Counter()
+    for function, number in count.functions.items():
+        called[_stage(function)] += number
+    transferred: Counter[str] = Counter()
+    for what, number in count.io.items():
+        transferred[PEERS[what.split()[0]]] += number
+    return called, transferred
+
+
+def page(figures: dict[str, Any]) -> str:
+    """The text of `PAGE`."""
+    lines = [HEAD]
+    for work, title in WORKS.items():
+        found = figures[work]
+        lines += [f"## {title}", "", "| stage | CPU | calls | system calls |", "|---|--:|--:|--:|"]
+        for stage in STAGES:
+            share, called, system = (found[what][stage] for what in ("share", "calls_of", "system_calls_of"))
+            lines.append(f"| {stage} | {100 * share:.0f} % | {called or ''} | {system or ''} |")
+        lines += [f"| **all** | | {found['calls']:,} | {found['system_calls']} |", ""]
+    return "\n".join(lines)
 
 
 async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -135,14 +183,19 @@ async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace)
             gateway.engine.tokens, gateway.engine.together = tokens, together
             request = gateway.request(CHAT_PATH, model="mock", messages=MESSAGES, stream=stream, max_tokens=tokens)
             samples, cpu_us = await sampled(loop, gateway, request, arguments.seconds)
-            called = await calls(loop, gateway, request, meter)
+            called, transferred = await calls(loop, gateway, request, meter)
             total = samples.stages.total()
             ours_us = cpu_us * total / (total + samples.skipped)
-            print(f"{work}: {ours_us:.0f} us of CPU a request, {called.total()} calls", file=sys.stderr)
+            print(
+                f"{work}: {ours_us:.0f} us of CPU a request, {called.total()} calls, "
+                f"{transferred.total()} system calls",
+                file=sys.stderr,
+            )
             for stage in STAGES:
                 share = samples.stages[stage] / total
                 print(
-                    f"  {stage:<22}{100 * share:5.1f} %{share * ours_us:8.0f} us{called[stage]:6} calls",
+                    f"  {stage:<22}{100 * share:5.1f} %{share * ours_us:8.0f} us{called[stage]:6} calls"
+                    f"{transferred[stage]:5} system calls",
                     file=sys.stderr,
                 )
             for name, count in samples.functions.most_common(arguments.functions):
@@ -150,7 +203,10 @@ async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace)
             figures[work] = {
                 "cpu_us": round(ours_us),
                 "calls": called.total(),
+                "system_calls": transferred.total(),
                 "share": {stage: round(samples.stages[stage] / total, 3) for stage in STAGES},
+                "calls_of": {stage: called[stage] for stage in STAGES},
+                "system_calls_of": {stage: transferred[stage] for stage in STAGES},
             }
     return figures
 
@@ -160,12 +216,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="CPU seconds of each work")
     parser.add_argument("--functions", type=int, default=0, help="also the dearest functions")
+    parser.add_argument("--page", action="store_true", help=f"write {PAGE.name}")
     arguments = parser.parse_args()
     meter = Meter()
     loop = MemoryLoop(meter)
     asyncio.set_event_loop(loop)
     gc.freeze()
     figures = loop.run_until_complete(measure(loop, meter, arguments))
+    if arguments.page:
+        PAGE.write_text(page(figures))
     print(msgspec.json.encode(figures).decode())
 
 

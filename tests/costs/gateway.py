@@ -71,6 +71,7 @@ from gateway.wire.openai.format import ChatFormat, CompletionFormat
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from tests.costs.memory_loop import MemoryLoop
+from tests.costs.meter import Meter
 from tests.costs.peers import MemoryClient, MemoryEngine, MemoryRouter, MemoryValkey
 
 PEPPER = b"pepper"
@@ -130,8 +131,17 @@ class _CommitsAtOnce(Committer):
 
 
 class _NothingSynced(Disk):
+    """The real disk, whose writes and syncs are counted; the syncs are left out."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        self._meter.transferred("journal writes")
+        return super().write(descriptor, data)
+
     def sync(self, descriptor: int) -> None:
-        pass
+        self._meter.transferred("journal syncs")
 
     def sync_folder(self, path: Path) -> None:
         pass
@@ -153,7 +163,9 @@ async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         with mock.patch.object(journals, "Committer", _CommitsAtOnce):
-            journal = journals.Journal(folder / "gateway", config.metering, MeteringMetrics(registry), _NothingSynced())
+            journal = journals.Journal(
+                folder / "gateway", config.metering, MeteringMetrics(registry), _NothingSynced(loop.meter)
+            )
         await journal.start()
         stack.push_async_callback(journal.stop)
         limiter = Limiter(

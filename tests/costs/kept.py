@@ -21,11 +21,13 @@ COMMAND = "python -m tests.costs --write"
 
 class Cost(msgspec.Struct, frozen=True):
     """One operation's cost. functions: calls by `file:name`; averages may be no whole numbers. bytes: what Python's
-    allocators were asked for. torch: PyTorch's operations among what those functions called."""
+    allocators were asked for. torch: PyTorch's operations among what those functions called. io: reads and writes by
+    peer, and turns of the loop."""
 
     functions: dict[str, float]
     bytes: float
     torch: float = 0
+    io: dict[str, float] = {}
 
     @property
     def calls(self) -> float:
@@ -33,18 +35,34 @@ class Cost(msgspec.Struct, frozen=True):
         return round(sum(self.functions.values()), 2)
 
     def minus(self, other: Cost) -> Cost:
-        names = self.functions.keys() | other.functions.keys()
-        functions = {name: self.functions.get(name, 0) - other.functions.get(name, 0) for name in names}
-        return Cost(functions, self.bytes - other.bytes, self.torch - other.torch)
+        return Cost(
+            _less(self.functions, other.functions),
+            self.bytes - other.bytes,
+            self.torch - other.torch,
+            _less(self.io, other.io),
+        )
 
     def divided(self, by: int) -> Cost:
-        functions = {name: _rounded(calls / by) for name, calls in self.functions.items()}
-        return Cost({name: calls for name, calls in functions.items() if calls}, self.bytes / by, self.torch / by)
+        return Cost(_split(self.functions, by), self.bytes / by, self.torch / by, _split(self.io, by))
 
     def kept(self) -> Cost:
         """The cost as the file has it: bytes, which differ by a few from run to run, have four digits."""
         digits = 4 - len(str(int(self.bytes)))
-        return Cost(dict(sorted(self.functions.items())), int(round(self.bytes, digits)), _rounded(self.torch))
+        return Cost(
+            dict(sorted(self.functions.items())),
+            int(round(self.bytes, digits)),
+            _rounded(self.torch),
+            dict(sorted(self.io.items())),
+        )
+
+
+def _less(numbers: dict[str, float], others: dict[str, float]) -> dict[str, float]:
+    return {name: numbers.get(name, 0) - others.get(name, 0) for name in numbers.keys() | others.keys()}
+
+
+def _split(numbers: dict[str, float], by: int) -> dict[str, float]:
+    parts = {name: _rounded(number / by) for name, number in numbers.items()}
+    return {name: part for name, part in parts.items() if part}
 
 
 def _rounded(number: float) -> float:
@@ -75,12 +93,17 @@ def _kept() -> dict[str, dict[str, Cost]]:
 
 
 def _rose(before: Cost, now: Cost) -> bool:
-    return now.calls > before.calls or now.torch > before.torch or now.bytes > before.bytes * (1 + SAME)
+    return (
+        now.calls > before.calls
+        or now.torch > before.torch
+        or now.bytes > before.bytes * (1 + SAME)
+        or any(number > before.io.get(name, 0) for name, number in now.io.items())
+    )
 
 
 def _settled(before: Cost | None, now: Cost) -> Cost:
     """The earlier cost, unless more than the last digit of its bytes differs."""
-    same = before is not None and (before.functions, before.torch) == (now.functions, now.torch)
+    same = before is not None and (before.functions, before.torch, before.io) == (now.functions, now.torch, now.io)
     return before if before is not None and same and abs(before.bytes / now.bytes - 1) < SAME else now
 
 
@@ -94,7 +117,7 @@ def _text(kept: dict[str, dict[str, Cost]]) -> str:
             for function, calls in cost.functions.items():
                 by_file.setdefault(function.partition(":")[0], []).append(f"{json.dumps(function)}: {calls:g}")
             functions = ",\n".join(f"        {', '.join(entries)}" for entries in by_file.values())
-            numbers = f'"bytes": {cost.bytes:.0f}, "torch": {cost.torch:g}'
+            numbers = f'"bytes": {cost.bytes:.0f}, "torch": {cost.torch:g}, "io": {json.dumps(cost.io)}'
             operations.append(
                 f'    {json.dumps(name)}: {{\n      {numbers},\n      "functions": {{\n{functions}\n      }}\n    }}'
             )
@@ -115,6 +138,7 @@ def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
             ("calls of Python functions", before.calls, now.calls),
             ("bytes allocated", before.bytes, now.bytes),
             ("operations of PyTorch", before.torch, now.torch),
+            *((what, before.io.get(what, 0), now.io.get(what, 0)) for what in sorted(before.io.keys() | now.io.keys())),
         ):
             said = f"{_number(new)} {what}, recorded {_number(old)} ({_percent(old, new)})"
             if new > old * (1 + TOLERANCE):

@@ -21,6 +21,8 @@ NOW_S = 1_000.0
 class Peer:
     """The other end of connections that are opened to an address."""
 
+    name: str
+
     def received(self, data: bytes, wire: Wire) -> None:
         """Take what the product wrote; answers go by `wire.send`."""
         raise NotImplementedError
@@ -34,14 +36,16 @@ class Wire(asyncio.Transport):
         self._loop_in_memory = loop
         self._protocol = protocol
         self._peer = peer
+        self._reads, self._writes = f"{peer.name} reads", f"{peer.name} writes"
         self._closing = False
 
     def send(self, data: bytes) -> None:
         """Have the product receive this; the peer calls it."""
-        self._loop_in_memory.arrivals.append((self._protocol.data_received, data))
+        self._loop_in_memory.arrivals.append((self._protocol.data_received, data, self._reads))
 
     def write(self, data: Any) -> None:
         meter = self._loop_in_memory.meter
+        meter.transferred(self._writes)
         meter.pause()
         self._peer.received(bytes(data), self)
         meter.resume()
@@ -89,7 +93,7 @@ class MemoryLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.meter = meter
         self.peers: dict[str, Peer] = {}
-        self.arrivals: deque[tuple[Callable[[bytes], object], bytes]] = deque()
+        self.arrivals: deque[tuple[Callable[[bytes], object], bytes, str]] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._thread = threading.get_ident()
         loop: Any = self  # asyncio's own attributes, which its types do not show
@@ -130,10 +134,12 @@ class MemoryLoop(asyncio.SelectorEventLoop):
         loop: Any = self
         if not loop._ready:
             if self.arrivals:
-                receive, data = self.arrivals.popleft()
+                receive, data, read = self.arrivals.popleft()
+                self.meter.transferred(read)
                 self.call_soon(receive, data)
             elif self._idle:
                 self._idle.pop().set_result(None)
+        self.meter.transferred("turns of the loop")
         super()._run_once()  # type: ignore[misc]
 
 

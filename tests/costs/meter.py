@@ -29,11 +29,13 @@ LOOP = tuple(f"python/{name}.py" for name in ("asyncio/base_events", "asyncio/ev
 
 
 class Count(msgspec.Struct):
-    """The result of one count. functions: calls by file and name; torch: operations of PyTorch that Python called."""
+    """The result of one count. functions: calls by file and name; torch: operations of PyTorch that Python called; io:
+    reads, writes and turns of the loop, see `Meter.transferred`."""
 
     functions: Counter[str]
     bytes: int = 0
     torch: int = 0
+    io: dict[str, int] = {}
 
 
 class Meter:
@@ -45,6 +47,7 @@ class Meter:
     def __init__(self) -> None:
         self._allocated = AllocatedBytes()
         self._calls: Counter[CodeType] = Counter()
+        self._io: dict[str, int] = {}
         self._torch = 0
         self._before_bytes = 0
         self._running = False
@@ -60,6 +63,7 @@ class Meter:
 
     def start(self) -> None:
         self._calls.clear()
+        self._io.clear()
         self._torch, self._before_bytes = 0, self._allocated.total
         self._running = True
         self._switch(True)
@@ -72,7 +76,7 @@ class Meter:
         for code, calls in self._calls.items():
             if (name := _named(code)) is not None:
                 functions[name] += calls
-        return Count(functions, self._allocated.total - self._before_bytes, self._torch)
+        return Count(functions, self._allocated.total - self._before_bytes, self._torch, self._io.copy())
 
     def pause(self) -> None:
         """Leave out what follows. Pauses do not nest."""
@@ -82,6 +86,11 @@ class Meter:
     def resume(self) -> None:
         if self._running:
             self._switch(True)
+
+    def transferred(self, what: str) -> None:
+        """Count a read, a write or another call of the kernel, which the harness stands in for. what: of which kind."""
+        if self._running and self._profiles:
+            self._io[what] = self._io.get(what, 0) + 1  # a Counter would call a function of Python's library
 
     def _switch(self, on: bool) -> None:
         if self._profiles:

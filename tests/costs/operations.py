@@ -116,16 +116,18 @@ async def _repeated(meter: Meter, once: Callable[[], Awaitable[Count]]) -> Cost:
         for _ in range(2):
             await once()
         allocated = [(await once()).bytes for _ in range(TIMES)]
-    return Cost(dict(first.functions), statistics.median(allocated), first.torch)
+    return Cost(dict(first.functions), statistics.median(allocated), first.torch, dict(first.io))
 
 
 def _require_same(first: Count | Cost, second: Count | Cost) -> None:
     if first.functions != second.functions:
         changed = {name for name, _ in set(first.functions.items()) ^ set(second.functions.items())}
         raise RuntimeError(f"two runs called other functions: {sorted(changed)}")
+    if first.io != second.io:
+        raise RuntimeError(f"two runs read and wrote otherwise: {first.io}, {second.io}")
 
 
-class _Unchecked(Core):
+class UncheckedCore(Core):
     """A core without the integrity check, which itself calls the core."""
 
     def do(self, event: Event) -> list[Decision]:
@@ -133,7 +135,7 @@ class _Unchecked(Core):
 
 
 def _of_lease(meter: Meter) -> Cost:
-    driver = _Unchecked(fleet(replicas=tuple(f"r{number}" for number in range(8)), max_concurrency=16))
+    driver = UncheckedCore(fleet(replicas=tuple(f"r{number}" for number in range(8)), max_concurrency=16))
     driver.learn(0.001, tuple(driver.core.fleet.replicas), rounds=8)
     conversation = b"".join(bytes([number]) * HASH_BYTES for number in range(16))
     numbers = iter(range(1_000_000))

@@ -39,6 +39,9 @@ every machine, even a busy one, gets the same calls, and the same bytes to four 
 - **calls**: Python functions that were entered; a coroutine counts again each time it resumes.
 - **bytes**: bytes requested from Python's allocators, including memory freed since.
 - **PyTorch**: operations that Python called.
+- **reads, writes**: of each connection and of the journal's file; each is a system call.
+- **turns**: of the event loop, each of which asks the kernel once for what has arrived (`epoll_wait`). Here every piece
+  arrives alone, as on an idle machine; under load a turn serves several requests.
 
 Calls exclude loops inside a function, C code and other threads, except the journal's commit, which runs in the loop's
 thread here. Bytes include those of C extensions. [Latency](../concepts/latency.md#what-a-request-costs) has CPU
@@ -74,6 +77,12 @@ def page() -> str:
     for folder in sorted(folders, key=lambda folder: ([-by_folder[name][folder] for name in OPERATIONS], folder)):
         cells = [_share(by_folder[name][folder], costs[name].calls) for name in OPERATIONS]
         lines.append(f"| {folder} | {' | '.join(cells)} |")
+    lines += ["", "## Reads, writes and turns", ""]
+    moving = [name for name in OPERATIONS if costs[name].io]
+    lines += [f"| | {' | '.join(moving)} |", f"|---|{'--:|' * len(moving)}"]
+    for what in sorted({what for name in moving for what in costs[name].io}):
+        cells = [_number(costs[name].io[what]) if what in costs[name].io else "" for name in moving]
+        lines.append(f"| {what} | {' | '.join(cells)} |")
     lines += ["", "## A streamed token's calls", "", "| function | calls |", "|---|--:|"]
     functions = costs["streamed token"].functions
     for function in sorted(functions, key=lambda function: (-functions[function], function)):

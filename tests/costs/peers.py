@@ -26,6 +26,8 @@ class MemoryValkey(Peer):
     """A Valkey that counts nothing. rules: how many each request is counted in. refuses: whether the second rule's
     requests per minute refuse every reservation."""
 
+    name = "Valkey"
+
     def __init__(self, rules: int) -> None:
         self.refuses = False
         self._left = [LEFT] * 7 * rules
@@ -49,6 +51,8 @@ class MemoryValkey(Peer):
 
 class MemoryRouter(Peer):
     """A router that grants every lease at once, and has no idle replica for computing ahead."""
+
+    name = "router"
 
     def __init__(self, engines: dict[str, Engine]) -> None:
         """engines: the engine of each model."""
@@ -84,6 +88,8 @@ class MemoryEngine(Peer):
     """An engine that streams a token an event, each in a read of its own. Its JSON is SGLang's; with `spaced` it has
     the spaces of `json.dumps`; with `together` all of an answer is one read."""
 
+    name = "engine"
+
     def __init__(self) -> None:
         self.tokens = 16
         self.spaced = self.together = False
@@ -114,6 +120,8 @@ class MemoryEngine(Peer):
 
 class MemoryClient(Peer):
     """A client that keeps the answer to its last request."""
+
+    name = "client"
 
     def __init__(self) -> None:
         self.answer = b""

@@ -63,6 +63,17 @@ def test_more_bytes_and_more_operations_are_told_without_more_calls() -> None:
     assert "92 operations of PyTorch, recorded 90 (+2.2 %)" in torch
 
 
+def test_one_more_write_is_told_and_not_recorded_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {"token": msgspec.structs.replace(KEPT["token"], io={"client writes": 1})}
+    after = {"token": msgspec.structs.replace(KEPT["token"], io={"client writes": 2})}
+    (text,) = differences(before, after)
+    assert "2 client writes, recorded 1 (+100.0 %)" in text
+    monkeypatch.setattr(kept, "FILE", tmp_path / "counts.json")
+    kept.write(before)
+    assert kept.write(after) == ["token"]
+    assert read() == before
+
+
 def test_small_rises_add_up_because_only_a_lower_number_is_recorded_unasked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

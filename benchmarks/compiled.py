@@ -1,0 +1,144 @@
+"""What mypyc gains on the router's core and the limiter's packing: CPU of a lease and of a packed call, in turn.
+
+    python -m benchmarks.compiled [--rounds 5]
+
+Copies this tree, compiles there what mypyc can compile of them (no module with msgspec's structs, and none that calls
+`object.__new__`), and runs the same operations on both trees in turn. Needs gcc and about five minutes of CPU. Ends
+with one JSON line: the compiled code's cost divided into the plain code's, so 1.5 means 1.5 times as fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.needs import missing
+
+HERE = Path(__file__).parents[1]
+PACKAGES = ("benchmarks", "contracts", "engines", "gateway", "router", "speculative", "storage", "telemetry", "tests")
+REPEATS = 700
+BUILD = """
+import sys
+from setuptools import setup
+from mypyc.build import mypycify
+files = sys.argv.pop(1).split(",")
+extensions = mypycify(["--ignore-missing-imports", *files], opt_level="2", multi_file=True)
+setup(name="compiled", packages=[], ext_modules=extensions)
+"""
+
+
+def modules(tree: Path) -> list[str]:
+    """The modules that can be compiled."""
+    found = [path for path in sorted((tree / "router" / "core").glob("*.py")) if path.name != "__init__.py"]
+    found.append(tree / "gateway" / "limits" / "script.py")
+    texts = {path: path.read_text() for path in found}
+    left = [path for path, text in texts.items() if "msgspec.Struct" not in text and "object.__new__" not in text]
+    return [str(path.relative_to(tree)) for path in left]
+
+
+def measured() -> dict[str, float]:
+    """CPU in µs of each operation in this process' tree, the least of five times `REPEATS`."""
+    from contracts.lease import LeaseEnd
+    from contracts.prefix import HASH_BYTES
+    from contracts.usage import Finish, Usage
+    from gateway.limits.cost import Cost
+    from gateway.limits.levels import Level, Levels, Limits, Rule
+    from gateway.limits.plan import plan_of
+    from gateway.limits.script import Calls, Script
+    from router.core.events import Acquire, FirstToken, Release
+    from tests.costs.operations import UncheckedCore
+    from tests.router.fakes import ask, fleet
+
+    core = UncheckedCore(fleet(replicas=tuple(f"r{number}" for number in range(8)), max_concurrency=16))
+    core.learn(0.001, tuple(core.core.fleet.replicas), rounds=8)
+    chain = b"".join(bytes([number]) * HASH_BYTES for number in range(16))
+    numbers = iter(range(1 << 40))
+
+    def lease() -> None:
+        lease_id = f"lease-{next(numbers):08}"
+        asked = msgspec.structs.replace(
+            ask(lease_id), prompt_tokens=1_024, max_output_tokens=256, organization_id="organization",
+            project_id="project", prefix_kind="tokens", prefix_hashes=chain,
+        )  # fmt: skip
+        core.do(Acquire(1, asked))
+        core.now += 0.05
+        core.do(FirstToken(1, lease_id, 0.05, 960))
+        core.now += 0.2
+        core.do(Release(1, LeaseEnd(lease_id, Finish.COMPLETE, Usage(1_024, 16, 960))))
+        core.now += 1.0
+
+    limits = Limits(requests_per_minute=1_000, tokens_per_minute=1_000_000)
+    rules = [Rule(Level.ORGANIZATION, "organization", None, limits), Rule(Level.KEY, "key", None, limits)]
+    plan = plan_of("slipstream", Levels.of("organization", rules), ask("lease").tier)
+    assert plan is not None
+    calls, cost = Calls(Script("epoch", 1_000, 1_000), plan), Cost(160, 16, 5)
+
+    def packing() -> None:
+        calls.fits(cost)
+        calls.reserve("request-00000000", cost)
+        calls.settle("request-00000000", 1, cost)
+
+    return {"lease": _least_us(lease), "packing": _least_us(packing)}
+
+
+def _least_us(operation: Callable[[], None]) -> float:
+    def once() -> float:
+        began_s = time.thread_time()
+        for _ in range(REPEATS):
+            operation()
+        return (time.thread_time() - began_s) / REPEATS * 1e6
+
+    once()
+    return min(once() for _ in range(5))
+
+
+def in_tree(tree: Path) -> dict[str, float]:
+    """`measured` by a process in that tree."""
+    command = [sys.executable, "-m", "benchmarks.compiled", "--measure"]
+    ran = subprocess.run(command, cwd=tree, check=True, stdout=subprocess.PIPE)
+    return msgspec.json.decode(ran.stdout, type=dict[str, float])
+
+
+def main(rounds: int) -> None:
+    """Compile, measure in turn, print."""
+    if shutil.which("gcc") is None:
+        missing("gcc")
+    with tempfile.TemporaryDirectory(prefix="compiled-") as folder:
+        tree = Path(folder) / "tree"
+        for package in PACKAGES:
+            shutil.copytree(HERE / package, tree / package)
+        (tree / "models").symlink_to(HERE / "models")
+        files = modules(tree)
+        print(f"compiling {len(files)} modules …", flush=True)
+        subprocess.run(
+            [sys.executable, "-c", BUILD, ",".join(files), "build_ext", "--inplace"],
+            cwd=tree, check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        costs = [(in_tree(HERE), in_tree(tree)) for _ in range(rounds)]
+    line: dict[str, object] = {"modules": len(files), "rounds": rounds}
+    for name in costs[0][0]:
+        gains = [plain[name] / compiled[name] for plain, compiled in costs]
+        least, most = (min(each[name] for each, _ in costs), min(each[name] for _, each in costs))
+        print(f"{name:<8} {least:6.1f} us, compiled {most:6.1f} us: {statistics.median(gains):.2f} times as fast")
+        line[f"{name}_gain"] = [round(each, 2) for each in (statistics.median(gains), min(gains), max(gains))]
+    print(msgspec.json.encode(line).decode())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(msgspec.json.encode(measured()).decode())
+    else:
+        main(options.rounds)
