@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.datastructures import State
+from litestar.exceptions import InternalServerException
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.response import Stream
 
 from contracts.dated_request_id import mint
+from contracts.errors import InvalidField
 from control.batches import batches, files
 from control.batches.api import BatchApi
 from control.batches.config import FILE_BYTES
@@ -48,7 +50,7 @@ def batch_routes(api: BatchApi, limits: RequestConfig) -> list[HTTPRouteHandler]
     async def create_file(request: AnyRequest) -> Response[bytes]:
         key = await admitted(request)
         query_of(NoQuery, request)
-        return _answer(await api.upload(key, request.headers.get("content-type", ""), _received(request)))
+        return _answer(await api.upload(key, request.headers.get("content-type", ""), received_body(request)))
 
     @get(FILES_PATH)
     async def list_files(request: AnyRequest) -> Response[bytes]:
@@ -105,15 +107,19 @@ def batch_routes(api: BatchApi, limits: RequestConfig) -> list[HTTPRouteHandler]
     ]
 
 
-async def _received(request: AnyRequest) -> AsyncIterator[bytes]:
-    """The body as it arrives. `body_timeout_s` applies to each part of it, as a large file may take longer."""
+async def received_body(request: AnyRequest) -> AsyncIterator[bytes]:
+    """The body as it arrives. `body_timeout_s` applies to each part of it, as a large file may take longer. Raises
+    InvalidField, which is not logged as an internal error, if the client leaves before the end."""
     connection, part_bytes = request.scope[SCOPE_KEY], 0  # type: ignore[literal-required]
-    async for chunk in request.stream():
-        part_bytes += len(chunk)
-        if part_bytes >= PART_BYTES:
-            part_bytes = 0
-            connection.receiving()
-        yield chunk
+    try:
+        async for chunk in request.stream():
+            part_bytes += len(chunk)
+            if part_bytes >= PART_BYTES:
+                part_bytes = 0
+                connection.receiving()
+            yield chunk
+    except InternalServerException:  # Litestar's, for a client that left
+        raise InvalidField("The request ended before its body was complete.", param="file") from None
 
 
 def query_of(kind: type[Any], request: AnyRequest) -> Any:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from litestar import Request
 
 from contracts.errors import BodyTooLarge, InvalidField, MissingField
 from control.batches import upload
 from control.batches.disk import Disk
+from control.batches.routes import received_body
 from control.batches.upload import Upload, read_upload
+from gateway.http.client_connection import SCOPE_KEY
 from tests.examples import examples
 
 KIND = "multipart/form-data; boundary=line"
@@ -86,3 +91,21 @@ async def test_another_kind_of_body_and_a_file_that_is_too_large(
     with pytest.raises(BodyTooLarge):
         await read_upload(KIND, endless(), tmp_path / "draft", Disk())
     assert taken < 2_000
+
+
+async def test_a_client_that_leaves_during_an_upload_is_no_internal_error() -> None:
+    """Fault: each wrote a traceback to the log, and counted as a failure of the gateway."""
+    arriving: list[dict[str, object]] = [
+        {"type": "http.request", "body": form(file=CONTENT)[:40], "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, object]:
+        return arriving.pop(0)
+
+    route = Mock(resolve_request_max_body_size=lambda: 1_000)
+    scope: Any = {"type": "http", "headers": [], "route_handler": route, SCOPE_KEY: None}
+    request: Request[Any, Any, Any] = Request(scope, receive=receive)  # type: ignore[arg-type]
+    with pytest.raises(InvalidField, match="ended before its body was complete"):
+        async for _ in received_body(request):
+            pass
