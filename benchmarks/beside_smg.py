@@ -17,6 +17,7 @@ import contextlib
 import os
 import shutil
 import statistics
+import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
@@ -79,12 +80,15 @@ async def smg(program: str) -> AsyncIterator[Side]:
         )  # fmt: skip
         client = Client(f"http://127.0.0.1:{port}", TOKEN, "fake", [PROMPT])
         try:
-            async with asyncio.timeout(START_S):
-                while True:
-                    with contextlib.suppress(Exception):  # it is not up yet, or knows no engine yet
-                        await client.stream(1)
-                        break
-                    await asyncio.sleep(0.2)
+            try:
+                async with asyncio.timeout(START_S):
+                    while True:
+                        with contextlib.suppress(Exception):  # it is not up yet, or knows no engine yet
+                            await client.stream(1)
+                            break
+                        await asyncio.sleep(0.2)
+            except TimeoutError:
+                sys.exit(f"{program} streamed no answer of the fake engine within {START_S:g} s; is it smg 1.13?")
             yield Side(engine, process.pid, client)
         finally:
             await client.close()
@@ -114,6 +118,7 @@ async def main() -> None:
     options = parser.parse_args()
     if shutil.which(options.smg) is None:
         missing(f"{options.smg} (pip install smg==1.13.0)")
+    print("starting smg and a deployment, and warming both up; about a minute …", file=sys.stderr)
     theirs: list[Cost] = []
     ours: list[Cost] = []
     async with smg(options.smg) as other, side(HERE) as mine:

@@ -29,6 +29,7 @@ from benchmarks.ample_limits import AMPLE_LIMITS
 from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
 from benchmarks.needs import missing
 from benchmarks.paired_ratio import compared
+from benchmarks.processes import threads_us
 from tests.deployment import fake_fleet, free_port, key_in, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.waiting import START_S
@@ -50,12 +51,11 @@ class Side:
 
     def cpu_us(self) -> float:
         """The CPU time of the gateway so far, of all threads."""
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
-        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e3
+        return sum(threads_us(self.pid).values())
 
     def thread_us(self, thread: int) -> float:
         """The CPU time of one of its threads so far."""
-        return int(Path(f"/proc/{self.pid}/task/{thread}/schedstat").read_text().split()[0]) / 1e3
+        return threads_us(self.pid)[thread]
 
     async def ask(self, requests: int) -> None:
         """Measure one-token streams, eight at a time."""

@@ -259,6 +259,7 @@ async def main() -> None:
     parser.add_argument("--requests", type=int, default=4_000)
     parser.add_argument("--prompt-tokens", default="20,2000,10000", help="commas between; the shortest is paced too")
     arguments = parser.parse_args()
+    print("starting a deployment; the first figures follow within a minute …", file=sys.stderr)
     async with fake_engine(token=TOKEN) as engine:
         environment = fake_fleet(engine.url, driver="embedded", tokenizer=str(TOKENIZER), context_tokens=CONTEXT_TOKENS)
         async with deployment(environment=environment, token=TOKEN, on_disk=True) as platform:

@@ -34,7 +34,6 @@ import msgspec
 from aiohttp import web
 
 from benchmarks import engine_process
-from benchmarks.processes import free_port
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.lease import Lease, LeaseEnd, LeaseRequest
@@ -48,6 +47,7 @@ from engines.performance.roofline import Roofline
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig
+from tests.deployment import free_port
 from tools.simulator.arrival import Arrival
 from tools.simulator.bound import clairvoyant_hit_rate
 from tools.simulator.course import percentile

@@ -21,11 +21,9 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import psutil
 import uvloop
 from aiohttp import web
 
@@ -34,7 +32,7 @@ from benchmarks.gateway_in_turn import PROMPT
 from benchmarks.gateway_overhead import TOKEN, Client, closed_loop
 from benchmarks.paired_ratio import compared
 from benchmarks.placement_live import START
-from benchmarks.processes import free_port
+from benchmarks.processes import threads_us, tree_us
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd, LeaseRequest
@@ -43,7 +41,7 @@ from contracts.usage import Finish, Usage
 from router.client import RouterClient
 from router.client_config import RouterClientConfig
 from router.config import RouterConfig
-from tests.deployment import Deployment, deployment, fake_fleet
+from tests.deployment import Deployment, deployment, fake_fleet, free_port
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.serving import serving
 
@@ -55,13 +53,6 @@ AT_A_TIME = 256
 PROMPT_TOKENS = 2_000
 SESSIONS = 500
 """Each has a prompt of its own, which the router finds again."""
-
-
-def thread_times_us(pid: int) -> Iterator[tuple[int, float]]:
-    """Each thread of a process and its CPU time so far."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):  # it ended
-            yield int(task.name), int((task / "schedstat").read_text().split()[0]) / 1e3
 
 
 class Fleet(NamedTuple):
@@ -78,7 +69,7 @@ class Fleet(NamedTuple):
         for name, pid in self.pids.items():
             kind = name.partition("-")[0]
             if kind == "gateway":
-                for thread, used_us in thread_times_us(pid):
+                for thread, used_us in threads_us(pid).items():
                     part = "gateway's loop" if thread == pid else "gateway's threads"
                     spent[part] = spent.get(part, 0.0) + used_us
             else:
@@ -87,21 +78,7 @@ class Fleet(NamedTuple):
 
     def by_gateway_us(self) -> list[float]:
         """The CPU time so far of each gateway."""
-        return [
-            sum(used for _, used in thread_times_us(pid)) for name, pid in self.pids.items() if name[:7] == "gateway"
-        ]
-
-
-def tree_us(pid: int) -> float:
-    """The CPU time so far of a process and its children, those that ended included."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        times = process.cpu_times()
-        ended_us = (times.children_user + times.children_system) * 1e6
-        return ended_us + sum(
-            used_us for each in (process, *process.children(recursive=True)) for _, used_us in thread_times_us(each.pid)
-        )
-    return 0.0
+        return [sum(threads_us(pid).values()) for name, pid in self.pids.items() if name.startswith("gateway")]
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ from benchmarks.engine_cpu_rivals.build import said, versions
 from benchmarks.engine_cpu_rivals.http_rival import NAME, HttpRival
 from benchmarks.engine_cpu_rivals.process import REPOSITORY, ProcessTree
 from benchmarks.engine_cpu_rivals.rival import Setup
-from benchmarks.processes import free_port
+from tests.deployment import free_port
 
 
 class Embedded(HttpRival):

@@ -9,8 +9,8 @@ from benchmarks.engine_cpu_rivals.build import said, versions
 from benchmarks.engine_cpu_rivals.http_rival import HttpRival
 from benchmarks.engine_cpu_rivals.process import ProcessTree
 from benchmarks.engine_cpu_rivals.rival import Missing, Setup
-from benchmarks.processes import free_port
 from engines.gguf.file import is_gguf
+from tests.deployment import free_port
 
 WORKERS = Path(__file__).parent / "workers"
 

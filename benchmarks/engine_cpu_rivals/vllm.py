@@ -8,7 +8,7 @@ from benchmarks.engine_cpu_rivals.build import versions
 from benchmarks.engine_cpu_rivals.http_rival import NAME, HttpRival
 from benchmarks.engine_cpu_rivals.process import ProcessTree
 from benchmarks.engine_cpu_rivals.rival import Missing, Setup
-from benchmarks.processes import free_port
+from tests.deployment import free_port
 
 
 class VLLM(HttpRival):

@@ -21,14 +21,13 @@ from benchmarks.engine_process import TOKEN, engine
 from benchmarks.keystroke_sessions import engine_load
 from benchmarks.keystroke_sessions.editor import Asked, Endpoint
 from benchmarks.keystroke_sessions.engine_load import EngineLoad
-from benchmarks.processes import free_port
 from contracts.desired_state import Model, Pool, Replica
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from infra.local.config import LocalConfig
 from router.config import RouterConfig, SloClass
 from speculative.config import SpeculationConfig
-from tests.deployment import ROOT, Deployment, deployment
+from tests.deployment import ROOT, Deployment, deployment, free_port
 
 MODEL = "slipstream-code"
 FOLDER = ROOT / "models" / MODEL
