@@ -118,7 +118,9 @@ async def received_body(request: AnyRequest) -> AsyncIterator[bytes]:
                 part_bytes = 0
                 connection.receiving()
             yield chunk
-    except InternalServerException:  # Litestar's, for a client that left
+    except InternalServerException as error:
+        if error.detail != "client disconnected prematurely":
+            raise
         raise InvalidField("The request ended before its body was complete.", param="file") from None
 
 

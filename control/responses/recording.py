@@ -43,7 +43,8 @@ _decode_failed = msgspec.json.Decoder(_Failed).decode
 
 class Recorder:
     """Records one run. store: stores events, with the number of the first and the number after the last. first: number
-    of the run's first event. created_at: the response's. complete: set when the run is complete and has to be paid."""
+    of the run's first event. created_at: the response's. complete: set when the run's record
+    has arrived, so that the run must be billed."""
 
     def __init__(self, store: Store, first: int, created_at: int, complete: asyncio.Event) -> None:
         self._store = store
@@ -129,5 +130,5 @@ class Recorder:
             except LeaseLost:
                 if not self._complete.is_set():
                     raise
-                # `transitions.end` decides who pays for the run
+                # `transitions.end` decides whether the run is billed
             self._first, self._events = self._next, []

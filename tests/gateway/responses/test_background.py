@@ -63,6 +63,9 @@ FREE = """
 UPDATE gateway.background_responses SET lease_until = now() - interval '1 second'
  WHERE key_id IN (SELECT id FROM gateway.api_keys)
 """
+TAKE_OVER = """
+UPDATE gateway.background_responses SET lease_id = NULL, lease_until = now() - interval '1 second' WHERE id = $1
+"""
 ADD_EVENTS = "INSERT INTO gateway.response_events (response_id, first, next, events) VALUES ($1, $2, $3, $4)"
 SUSPECT = "UPDATE gateway.background_responses SET failures = 2 WHERE id = ANY($1::text[])"
 RUNS = "SELECT id FROM gateway.background_responses WHERE id = ANY($1::text[]) AND lease_until > now() LIMIT 1"
@@ -274,7 +277,7 @@ async def test_a_streamed_one_whose_conversation_was_deleted_fails_and_is_billed
 async def test_a_whole_run_that_its_tenant_ends_before_it_is_stored_is_billed_once(
     platform: SlowPlatform, client: openai.AsyncOpenAI, due: asyncio.Event, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Fault: a renewal of the lease between both noticed that the row was gone, and stopped the work unbilled."""
+    """Fault: a renewal between the run's end and its bill noticed that the row was gone, and stopped the work."""
     whole, noticed, end, renew = asyncio.Event(), asyncio.Event(), transitions.end, transitions.LEASES.renew
 
     async def end_later(*values: Any) -> None:
@@ -299,6 +302,35 @@ async def test_a_whole_run_that_its_tenant_ends_before_it_is_stored_is_billed_on
     await getattr(client.responses, how)(response_id)
     run, bill = await bills(platform, response_id, 2)
     assert (run["billed"], bill["billed"], bill["completion_tokens"]) == (False, True, 2)
+    await stream.close()
+
+
+async def test_a_run_that_another_worker_repeated_is_not_billed_when_its_client_deletes_it(
+    platform: SlowPlatform, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: a worker that had lost the lease long ago took the missing row for its client's deletion."""
+    whole, deleted, end = asyncio.Event(), asyncio.Event(), transitions.end
+
+    async def end_later(*values: Any) -> None:
+        if not whole.is_set():
+            whole.set()
+            await deleted.wait()
+        await end(*values)
+
+    monkeypatch.setattr(transitions, "end", end_later)
+    stream = await create(client, stream=True)
+    response_id = (await anext(stream)).response.id
+    slow = runner_of(platform)
+    async with working(slow):
+        await whole.wait()
+        await platform.database.execute(TAKE_OVER, response_id)
+        async with working(runner_of(platform)):
+            await finished(client, response_id)
+        await client.responses.delete(response_id)
+        monkeypatch.setattr(leased, "LEASE_S", 0.0)
+        deleted.set()
+        await eventually(lambda: not slow._leased_at_s)
+    assert [row["billed"] for row in await bills(platform, response_id, 3)].count(True) == 1
     await stream.close()
 
 
