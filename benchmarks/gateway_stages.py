@@ -1,8 +1,8 @@
-"""Where a gateway's CPU goes: the share of each stage of a request, its Python calls and its system calls.
+"""Where a gateway's CPU goes: the share of each stage of a request, its Python calls and its I/O.
 
 `python -m benchmarks.gateway_stages [--seconds 4] [--functions 20] [--page]` runs the gateway of `tests/costs` in
 memory, so no other process, disk or network is in the figures; Valkey, router, engine and client are left out. CPU is
-sampled at up to 1,000 Hz (once per kernel tick) and belongs to the innermost function of ours. Three works: a whole
+sampled at up to 1,000 Hz (once per kernel tick) and belongs to the innermost function of ours. Three workloads: a whole
 answer of 16 tokens that arrive together, a stream of 64 that arrive together, and a stream of 64 that arrive one by
 one. `--page` writes docs/reference/stages.md. The last line is JSON.
 """
@@ -56,30 +56,33 @@ STAGES = {
 }
 """By stage, beginnings of file paths; the first stage that fits a file counts."""
 PEERS = {
-    "client": "client's HTTP",
+    "the client": "client's HTTP",
     "Valkey": "limit and settle",
-    "journal": "journal",
-    "router": "lease and release",
-    "engine": "engine's connection",
-    "turns": "rest",
+    "the journal": "journal",
+    "the router": "lease and release",
+    "the engine": "engine's connection",
+    "the loop": "rest",
 }
-"""By the first word of what `Meter.transferred` counts, its stage."""
+"""By the last words of what `Meter.transferred` counts, its stage."""
+STUBS = f"{HERE}tests/costs/peers.py"
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "stages.md"
 HEAD = """<!-- Written by `python -m benchmarks.gateway_stages --page`; changes made here are lost. -->
 
 # Stages of a request
 
-This page shows where a gateway spends its CPU time. Like [costs](costs.md), it measures a whole gateway in one process,
-with prepared answers in place of Valkey, router, engine and client.
+This page shows how the CPU time of a request's Python code is divided. Like [costs](costs.md), it measures a whole
+gateway in one process, with prepared responses in place of Valkey, router, engine and client; its model has no
+tokenizer. It excludes the kernel and uvloop, which take
+[most of a paced token](../adr/0031-the-hot-path-is-not-compiled.md) in a deployment, and what other threads and later
+writes to PostgreSQL cost.
 
-- **CPU**: the share of samples (1,000 per second of CPU time) in the stage's own Python code, and in the C code that it
-  calls. It differs by a point or two between runs. The kernel's part and uvloop's are not in it: in a deployment they
-  are [most of a paced token](../adr/0031-the-hot-path-is-not-compiled.md).
-- **calls**: Python functions that were entered.
-- **system calls**: reads and writes of the stage's connection or file, and the journal's sync. Those of `rest` are
-  turns of the event loop (`epoll_wait`): one for each piece that arrives, because each arrives alone here.
+- **CPU**: the share of samples (at most one per kernel tick) in the stage's code, including libraries that it calls. It
+  differs by a point or two between runs.
+- **calls**: Python functions that were entered. Those of libraries are in `rest`.
+- **I/O**: reads, writes and syncs of the stage's connection or file. Those of `rest` are turns of the event loop, at
+  least one for each chunk that arrives, because each arrives alone here.
 """
-WORKS = {
+WORKLOADS = {
     "whole": "A whole response: 16 tokens that arrive together",
     "streamed": "A stream of 64 tokens that arrive together",
     "paced": "A stream of 64 tokens that arrive one by one",
@@ -96,23 +99,25 @@ class Samples:
         self.skipped = 0
 
     def take(self, _: int, frame: FrameType | None) -> None:
+        innermost = ""
         while frame is not None:
             path = frame.f_code.co_filename
-            if "/tests/" in path and path.startswith(HERE):
+            if path == STUBS or (not innermost and "/tests/" in path and path.startswith(HERE)):
                 self.skipped += 1
                 return
-            name = _named(path)
-            if name is not None:
-                self.stages[_stage(name)] += 1
-                self.functions[f"{name}:{frame.f_code.co_qualname}"] += 1
-                return
+            if not innermost and (name := _named(path)) is not None:
+                innermost = f"{name}:{frame.f_code.co_qualname}"
             frame = frame.f_back
-        self.stages["rest"] += 1
+        if not innermost:  # the event loop, in whose place a deployment has uvloop
+            self.skipped += 1
+            return
+        self.stages[_stage(innermost)] += 1
+        self.functions[innermost] += 1
 
 
 def _named(path: str) -> str | None:
     """The file's path from the repository, or from the folder of packages for a package of a stage; else None."""
-    if path.startswith(HERE) and "/.venv/" not in path:
+    if path.startswith(HERE) and "/.venv/" not in path and not path.startswith(f"{HERE}benchmarks/"):
         return path.removeprefix(HERE)
     for package in ("uvicorn", "prometheus_client"):
         if (at := path.find(f"/{package}/")) >= 0:
@@ -144,7 +149,7 @@ async def sampled(loop: MemoryLoop, gateway: MemoryGateway, request: bytes, seco
 async def calls(
     loop: MemoryLoop, gateway: MemoryGateway, request: bytes, meter: Meter
 ) -> tuple[Counter[str], Counter[str]]:
-    """Count the Python calls and the system calls of one request, by stage."""
+    """Count the Python calls and the I/O of one request, by stage."""
     meter.start()
     gateway.client.ask(request)
     await loop.idle()
@@ -154,25 +159,35 @@ async def calls(
         called[_stage(function)] += number
     transferred: Counter[str] = Counter()
     for what, number in count.io.items():
-        transferred[PEERS[what.split()[0]]] += number
+        transferred[next(stage for peer, stage in PEERS.items() if what.endswith(peer))] += number
     return called, transferred
 
 
 def page(figures: dict[str, Any]) -> str:
     """The text of `PAGE`."""
     lines = [HEAD]
-    for work, title in WORKS.items():
+    for work, title in WORKLOADS.items():
         found = figures[work]
-        lines += [f"## {title}", "", "| stage | CPU | calls | system calls |", "|---|--:|--:|--:|"]
+        lines += [f"## {title}", "", "| stage | CPU | calls | I/O |", "|---|--:|--:|--:|"]
         for stage in STAGES:
-            share, called, system = (found[what][stage] for what in ("share", "calls_of", "system_calls_of"))
-            lines.append(f"| {stage} | {100 * share:.0f} % | {called or ''} | {system or ''} |")
-        lines += [f"| **all** | | {found['calls']:,} | {found['system_calls']} |", ""]
-    return "\n".join(lines)
+            share, called, moved = (found[what][stage] for what in ("share", "calls_of", "io_of"))
+            lines.append(f"| {stage} | {100 * share:.0f} % | {called or ''} | {moved or ''} |")
+        lines += [f"| **all** | | {found['calls']:,} | {found['io']} |", ""]
+    lines += [
+        "## The stages' code",
+        "",
+        "A file belongs to the first stage that fits.",
+        "",
+        "| stage | files |",
+        "|---|---|",
+    ]
+    for stage, begins in STAGES.items():
+        lines.append(f"| {stage} | {', '.join(f'`{each}`' for each in begins if each) or 'all other files'} |")
+    return "\n".join(lines) + "\n"
 
 
 async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure each kind of work and print its table; returns the JSON object."""
+    """Measure each workload and print its table; returns the JSON object."""
     figures: dict[str, Any] = {}
     async with memory_gateway(loop) as gateway:
         for work, stream, tokens, together in (
@@ -188,14 +203,14 @@ async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace)
             ours_us = cpu_us * total / (total + samples.skipped)
             print(
                 f"{work}: {ours_us:.0f} us of CPU a request, {called.total()} calls, "
-                f"{transferred.total()} system calls",
+                f"{transferred.total()} reads, writes and turns",
                 file=sys.stderr,
             )
             for stage in STAGES:
                 share = samples.stages[stage] / total
                 print(
                     f"  {stage:<22}{100 * share:5.1f} %{share * ours_us:8.0f} us{called[stage]:6} calls"
-                    f"{transferred[stage]:5} system calls",
+                    f"{transferred[stage]:5} I/O",
                     file=sys.stderr,
                 )
             for name, count in samples.functions.most_common(arguments.functions):
@@ -203,10 +218,10 @@ async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace)
             figures[work] = {
                 "cpu_us": round(ours_us),
                 "calls": called.total(),
-                "system_calls": transferred.total(),
+                "io": transferred.total(),
                 "share": {stage: round(samples.stages[stage] / total, 3) for stage in STAGES},
                 "calls_of": {stage: called[stage] for stage in STAGES},
-                "system_calls_of": {stage: transferred[stage] for stage in STAGES},
+                "io_of": {stage: transferred[stage] for stage in STAGES},
             }
     return figures
 
@@ -214,8 +229,8 @@ async def measure(loop: MemoryLoop, meter: Meter, arguments: argparse.Namespace)
 def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=4.0, help="CPU seconds of each work")
-    parser.add_argument("--functions", type=int, default=0, help="also the dearest functions")
+    parser.add_argument("--seconds", type=float, default=4.0, help="CPU seconds of each workload")
+    parser.add_argument("--functions", type=int, default=0, help="also the most expensive functions")
     parser.add_argument("--page", action="store_true", help=f"write {PAGE.name}")
     arguments = parser.parse_args()
     meter = Meter()

@@ -137,11 +137,11 @@ class _NothingSynced(Disk):
         self._meter = meter
 
     def write(self, descriptor: int, data: bytes) -> int:
-        self._meter.transferred("journal writes")
+        self._meter.transferred("writes to the journal")
         return super().write(descriptor, data)
 
     def sync(self, descriptor: int) -> None:
-        self._meter.transferred("journal syncs")
+        self._meter.transferred("syncs of the journal")
 
     def sync_folder(self, path: Path) -> None:
         pass

@@ -14,6 +14,7 @@ VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 TOLERANCE = 0.02
 SAME = 0.001
 """The relative difference of bytes between two runs of the same code."""
+BYTES = "bytes allocated"
 SHOWN = 12
 """How many functions a failure names."""
 COMMAND = "python -m tests.costs --write"
@@ -117,7 +118,8 @@ def _text(kept: dict[str, dict[str, Cost]]) -> str:
             for function, calls in cost.functions.items():
                 by_file.setdefault(function.partition(":")[0], []).append(f"{json.dumps(function)}: {calls:g}")
             functions = ",\n".join(f"        {', '.join(entries)}" for entries in by_file.values())
-            numbers = f'"bytes": {cost.bytes:.0f}, "torch": {cost.torch:g}, "io": {json.dumps(cost.io)}'
+            moved = json.dumps({name: _rounded(count) for name, count in cost.io.items()})
+            numbers = f'"bytes": {cost.bytes:.0f}, "torch": {cost.torch:g}, "io": {moved}'
             operations.append(
                 f'    {json.dumps(name)}: {{\n      {numbers},\n      "functions": {{\n{functions}\n      }}\n    }}'
             )
@@ -136,28 +138,29 @@ def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
         before, now = kept[name], counted[name]
         for what, old, new in (
             ("calls of Python functions", before.calls, now.calls),
-            ("bytes allocated", before.bytes, now.bytes),
+            (BYTES, before.bytes, now.bytes),
             ("operations of PyTorch", before.torch, now.torch),
             *((what, before.io.get(what, 0), now.io.get(what, 0)) for what in sorted(before.io.keys() | now.io.keys())),
         ):
             said = f"{_number(new)} {what}, recorded {_number(old)} ({_percent(old, new)})"
             if new > old * (1 + TOLERANCE):
                 advice = "Remove the extra cost, or justify it in the commit and record the new number"
-                texts.append(f"{name}: {said}. {advice}: {COMMAND} --raise '{name}'\n{_grown(before, now)}")
+                texts.append(f"{name}: {said}. {advice}: {COMMAND} --raise '{name}'\n{_grown(before, now, what)}")
             elif new < old * (1 - TOLERANCE):
                 texts.append(f"{name}: only {said}. Lower the number, in the change that earned it: {COMMAND}")
     return texts
 
 
-def _grown(before: Cost, now: Cost) -> str:
-    """The functions that are called more often, those that grew most first."""
+def _grown(before: Cost, now: Cost, what: str) -> str:
+    """The functions that are called more often, those that grew most first. what: the number that grew."""
     more = {
         name: difference
         for name, calls in now.functions.items()
         if (difference := round(calls - before.functions.get(name, 0), 3)) > 0
     }
     if not more:
-        return "  No function is called more often: some of those that are called allocate more."
+        allocate = ": some of those that are called allocate more" if what == BYTES else ""
+        return f"  No function is called more often{allocate}."
     lines = [
         f"  {_number(more[name])} more call{'s' * (more[name] != 1)} of {name}"
         for name in sorted(more, key=lambda name: (-more[name], name))

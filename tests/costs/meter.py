@@ -1,4 +1,4 @@
-"""Counts what one operation costs: the Python functions it calls, by name, and the bytes it allocates."""
+"""Counts what one operation costs: the Python functions it calls, by name, the bytes it allocates, and its I/O."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Meter:
             self._switch(True)
 
     def transferred(self, what: str) -> None:
-        """Count a read, a write or another call of the kernel, which the harness stands in for. what: of which kind."""
+        """Count a call of the kernel for which the harness stands in. what: its kind, such as `reads from Valkey`."""
         if self._running and self._profiles:
             self._io[what] = self._io.get(what, 0) + 1  # a Counter would call a function of Python's library
 

@@ -39,9 +39,10 @@ every machine, even a busy one, gets the same calls, and the same bytes to four 
 - **calls**: Python functions that were entered; a coroutine counts again each time it resumes.
 - **bytes**: bytes requested from Python's allocators, including memory freed since.
 - **PyTorch**: operations that Python called.
-- **reads, writes**: of each connection and of the journal's file; each is a system call.
-- **turns**: of the event loop, each of which asks the kernel once for what has arrived (`epoll_wait`). Here every piece
-  arrives alone, as on an idle machine; under load a turn serves several requests.
+- **reads, writes**: of each connection and of the journal's file. Each read is a system call; uvloop sends a turn's
+  writes to one connection together.
+- **turns**: turns of the event loop, each of which asks the kernel once what has arrived (`epoll_wait`). Each chunk
+  arrives alone here; under load, a turn serves several requests.
 
 Calls exclude loops inside a function, C code and other threads, except the journal's commit, which runs in the loop's
 thread here. Bytes include those of C extensions. [Latency](../concepts/latency.md#what-a-request-costs) has CPU
@@ -55,9 +56,10 @@ rises cannot add up unseen. `python -m tests.costs` only compares.
 
 A whole gateway runs in one process, without a network. These parts are real: the client's connection, the endpoint, a
 key in memory, limits of an organization and a key, the journal, the router's client and the engine's connection.
-Valkey, router, engine and client are stubs with prepared answers, and are not counted. Also not counted are the event
-loop (asyncio's in place of uvloop), syncing the disk, what is written to PostgreSQL later, and spans, for
-tracing is off. A token's cost is the difference between two streams, divided by the difference of their lengths.
+Valkey, router, engine and client are stubs with prepared responses, and are not counted. Calls and bytes exclude the
+event loop (asyncio's in place of uvloop). Nothing counts what is written to PostgreSQL later, or spans, because tracing
+is off; syncs are counted but not performed. No timer fires, so reports to the router travel with the next request. A
+token's cost is the difference between two streams, divided by the difference of their lengths.
 """
 
 

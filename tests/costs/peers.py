@@ -52,7 +52,7 @@ class MemoryValkey(Peer):
 class MemoryRouter(Peer):
     """A router that grants every lease at once, and has no idle replica for computing ahead."""
 
-    name = "router"
+    name = "the router"
 
     def __init__(self, engines: dict[str, Engine]) -> None:
         """engines: the engine of each model."""
@@ -88,7 +88,7 @@ class MemoryEngine(Peer):
     """An engine that streams a token an event, each in a read of its own. Its JSON is SGLang's; with `spaced` it has
     the spaces of `json.dumps`; with `together` all of an answer is one read."""
 
-    name = "engine"
+    name = "the engine"
 
     def __init__(self) -> None:
         self.tokens = 16
@@ -121,7 +121,7 @@ class MemoryEngine(Peer):
 class MemoryClient(Peer):
     """A client that keeps the answer to its last request."""
 
-    name = "client"
+    name = "the client"
 
     def __init__(self) -> None:
         self.answer = b""
