@@ -60,10 +60,14 @@ class Ledger:
         try:
             return await self._insert_raced(self._insertion, gateway_id, arrays)
         except asyncpg.CheckViolationError as error:
-            if error.constraint_name is not None:
-                raise
-        # PostgreSQL's error for a missing partition: the worker has not run for days, or the journal is old.
+            require_missing_day(error)
+        # the worker has not run for days, or the journal is old
         await self.ensure_days(rows)
+        try:
+            return await self._insert_raced(self._insertion, gateway_id, arrays)
+        except asyncpg.CheckViolationError as error:
+            require_missing_day(error)
+        await self.forget_days()
         return await self._insert_raced(self._insertion, gateway_id, arrays)
 
     async def insert_within(self, connection: asyncpg.Connection[Any], rows: Sequence[Closed], gateway_id: str) -> None:
@@ -88,6 +92,11 @@ class Ledger:
             done: str = await connection.execute(insertion.text, *values, timeout=self._timeout_s)
         return int(done.rpartition(" ")[2])
 
+    async def forget_days(self) -> None:
+        """Replace the pool's connections. A connection that was opened while a partition was being attached can keep a
+        list of partitions without it until PostgreSQL's next change of the table (seen with 18.4)."""
+        await self._pool.expire_connections()
+
     async def ensure_days(self, rows: Sequence[Closed]) -> None:
         """Create the missing partitions of these rows."""
         days = {day for row in rows if (day := day_of(row.opened.request_id)) is not None}
@@ -98,6 +107,12 @@ class Ledger:
                 )
                 if created:
                     logger.info("ledger: created the partition of %s", _EPOCH + timedelta(days=day))
+
+
+def require_missing_day(error: asyncpg.CheckViolationError) -> None:
+    """Raise the error again unless it is PostgreSQL's for a row without a partition, which names no constraint."""
+    if error.constraint_name is not None:
+        raise error
 
 
 def _load_insertion() -> Insertion:
