@@ -65,7 +65,7 @@ async def test_nobody_waits_before_an_upstream_that_has_nothing_to_do(
         streams = await asyncio.gather(*(begin(f"Hello {number}") for number in range(STREAMS)))
         told = await platform.command("fleet", "--explain")
         row = re.search(
-            r"hosted-1 +healthy +(\d+)/(\d+) (?:.*\n)+? +hosted-1: at most \d+ leases, by learnt: (.+)\n", told
+            r"hosted-1 +healthy +(\d+)/(\d+) (?:.*\n)+? +hosted-1: at most \d+ requests \(measured: (.+)\)\n", told
         )
         assert row is not None, told
         leases, places, why = row.groups()

@@ -178,7 +178,7 @@ async def test_two_pools_engines_run_by_settings_of_their_own_and_status_shows_a
     chat = await place.asked("engine-chat-1", "GET", "/server_info")
     codes = [await place.asked(f"engine-code-{number}", "GET", "/server_info") for number in (1, 2)]
     told = ("dtype", "quantization", "speculative_algorithm", "page_size", "chunked_prefill_size", "context_length")
-    assert [chat[name] for name in told] == ["float32", None, None, 32, 256, 4_608]
+    assert [chat[name] for name in told] == ["float32", None, None, 16, 256, 4_608]
     assert [[code[name] for name in told] for code in codes] == [["bfloat16", "int8", "NGRAM", 16, 512, 4_096]] * 2
     page_bytes = int(read_shape(ROOT / "models" / "slipstream-chat").kv_bytes_per_token) * 4 * 32
     assert chat["max_total_num_tokens"] == 67_108_864 // page_bytes * 32
