@@ -61,7 +61,7 @@ hardware = "one core"
 [pools.engine]
 model = "slipstream-chat"
 dtype = "float32"
-kv = {{ budget_bytes = 67_108_864, page_tokens = 32 }}
+kv = {{ budget_bytes = 67_108_864 }}
 scheduler = {{ max_batch_tokens = 256 }}
 {events}
 
@@ -180,8 +180,8 @@ async def test_two_pools_engines_run_by_settings_of_their_own_and_status_shows_a
     told = ("dtype", "quantization", "speculative_algorithm", "page_size", "chunked_prefill_size", "context_length")
     assert [chat[name] for name in told] == ["float32", None, None, 16, 256, 4_608]
     assert [[code[name] for name in told] for code in codes] == [["bfloat16", "int8", "NGRAM", 16, 512, 4_096]] * 2
-    page_bytes = int(read_shape(ROOT / "models" / "slipstream-chat").kv_bytes_per_token) * 4 * 32
-    assert chat["max_total_num_tokens"] == 67_108_864 // page_bytes * 32
+    page_bytes = int(read_shape(ROOT / "models" / "slipstream-chat").kv_bytes_per_token) * 4 * 16
+    assert chat["max_total_num_tokens"] == 67_108_864 // page_bytes * 16
     assert len({each["kv_events"]["endpoint"] for each in (chat, *codes)}) == 3
     processes = await place.platform.processes()
     assert {name for name in processes if name.startswith("engine")} == {
