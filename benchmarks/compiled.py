@@ -48,38 +48,28 @@ def modules(tree: Path) -> list[str]:
 
 def measured() -> dict[str, float]:
     """CPU in µs of each operation in this process' tree, the least of five times `REPEATS`."""
-    from contracts.lease import LeaseEnd
-    from contracts.prefix import HASH_BYTES
-    from contracts.usage import Finish, Usage
+    from contracts.generation import Tier
     from gateway.limits.cost import Cost
     from gateway.limits.levels import Level, Levels, Limits, Rule
     from gateway.limits.plan import plan_of
     from gateway.limits.script import Calls, Script
-    from router.core.events import Acquire, FirstToken, Release
-    from tests.costs.operations import UncheckedCore
-    from tests.router.fakes import ask, fleet
+    from tests.costs.operations import lease_events, leasing_core
 
-    core = UncheckedCore(fleet(replicas=tuple(f"r{number}" for number in range(8)), max_concurrency=16))
-    core.learn(0.001, tuple(core.core.fleet.replicas), rounds=8)
-    chain = b"".join(bytes([number]) * HASH_BYTES for number in range(16))
+    core = leasing_core()
     numbers = iter(range(1 << 40))
 
     def lease() -> None:
-        lease_id = f"lease-{next(numbers):08}"
-        asked = msgspec.structs.replace(
-            ask(lease_id), prompt_tokens=1_024, max_output_tokens=256, organization_id="organization",
-            project_id="project", prefix_kind="tokens", prefix_hashes=chain,
-        )  # fmt: skip
-        core.do(Acquire(1, asked))
+        acquire, began, release = lease_events(next(numbers))
+        core.do(acquire)
         core.now += 0.05
-        core.do(FirstToken(1, lease_id, 0.05, 960))
+        core.do(began)
         core.now += 0.2
-        core.do(Release(1, LeaseEnd(lease_id, Finish.COMPLETE, Usage(1_024, 16, 960))))
+        core.do(release)
         core.now += 1.0
 
     limits = Limits(requests_per_minute=1_000, tokens_per_minute=1_000_000)
     rules = [Rule(Level.ORGANIZATION, "organization", None, limits), Rule(Level.KEY, "key", None, limits)]
-    plan = plan_of("slipstream", Levels.of("organization", rules), ask("lease").tier)
+    plan = plan_of("slipstream", Levels.of("organization", rules), Tier.CHAT)
     assert plan is not None
     calls, cost = Calls(Script("epoch", 1_000, 1_000), plan), Cost(160, 16, 5)
 

@@ -32,6 +32,8 @@ TIMES = 15
 """How many runs the median of bytes is taken from: containers grow now and then."""
 SHORT, LONG = 64, 192
 """The lengths, in tokens, of the two streams whose difference is a token's cost."""
+CONVERSATION = b"".join(bytes([number]) * HASH_BYTES for number in range(16))
+"""The prefix chain of the prompt that is leased."""
 STEPS = 32
 """How many steps of the engine are averaged: a sequence takes a new page every fourth step."""
 MESSAGES = [
@@ -134,25 +136,35 @@ class UncheckedCore(Core):
         return self.core.handle(event, self.now)
 
 
-def _of_lease(meter: Meter) -> Cost:
+def leasing_core() -> UncheckedCore:
+    """Eight replicas whose speed is known."""
     driver = UncheckedCore(fleet(replicas=tuple(f"r{number}" for number in range(8)), max_concurrency=16))
     driver.learn(0.001, tuple(driver.core.fleet.replicas), rounds=8)
-    conversation = b"".join(bytes([number]) * HASH_BYTES for number in range(16))
+    return driver
+
+
+def lease_events(number: int) -> tuple[Acquire, FirstToken, Release]:
+    """The events of one lease of a conversation."""
+    lease_id = f"lease-{number:08}"
+    asked = msgspec.structs.replace(
+        ask(lease_id),
+        prompt_tokens=1_024,
+        max_output_tokens=256,
+        organization_id="organization",
+        project_id="project",
+        prefix_kind="tokens",
+        prefix_hashes=CONVERSATION,
+    )
+    release = Release(1, LeaseEnd(lease_id, Finish.COMPLETE, Usage(1_024, 16, 960)))
+    return Acquire(1, asked), FirstToken(1, lease_id, 0.05, 960), release
+
+
+def _of_lease(meter: Meter) -> Cost:
+    driver = leasing_core()
     numbers = iter(range(1_000_000))
 
     async def once() -> Count:
-        lease_id = f"lease-{next(numbers):08}"
-        asked = msgspec.structs.replace(
-            ask(lease_id),
-            prompt_tokens=1_024,
-            max_output_tokens=256,
-            organization_id="organization",
-            project_id="project",
-            prefix_kind="tokens",
-            prefix_hashes=conversation,
-        )
-        acquire, began = Acquire(1, asked), FirstToken(1, lease_id, 0.05, 960)
-        release = Release(1, LeaseEnd(lease_id, Finish.COMPLETE, Usage(1_024, 16, 960)))
+        acquire, began, release = lease_events(next(numbers))
         meter.start()
         decisions = driver.do(acquire)
         driver.now += 0.05
@@ -161,7 +173,7 @@ def _of_lease(meter: Meter) -> Cost:
         driver.do(release)
         count = meter.stop()
         driver.now += 1.0
-        assert granted(decisions) == [lease_id]
+        assert granted(decisions) == [began.lease_id]
         return count
 
     return asyncio.run(_repeated(meter, once))
