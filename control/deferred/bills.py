@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 
 from gateway.metering.journal.records import Closed
-from gateway.metering.ledger.ledger import Ledger, require_missing_day
+from gateway.metering.ledger.ledger import Ledger
 
 ResultT = TypeVar("ResultT")
 BILLED_ATTEMPT = 1_000
@@ -30,13 +30,8 @@ async def ensure_partitions_and_store(
     """Call `store`, a transaction that bills these runs; if the ledger has no partition for their day yet, create it
     and call `store` again. Raises ConnectionError if its connection does not know the partition, for another try."""
     try:
-        return await store()
+        return await ledger.with_days(runs, store)
     except asyncpg.CheckViolationError as error:
-        require_missing_day(error)
-    await ledger.ensure_days(runs)
-    try:
-        return await store()
-    except asyncpg.CheckViolationError as error:
-        require_missing_day(error)
-    await ledger.forget_days()
-    raise ConnectionError("the connection does not know the ledger's new day")
+        if error.constraint_name is not None:
+            raise
+        raise ConnectionError("the connection does not know the ledger's new day") from None

@@ -5,6 +5,7 @@ it changes nothing more. Only the database's clock decides.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -21,17 +22,23 @@ class LeaseLost(Exception):
     """Another worker has the row, or its work has ended."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct):
     """A worker's claim of a row. suspect: see `Leases`."""
 
     id: str
     lease_id: UUID
     suspect: bool = False
+    leased_at_s: float = float("-inf")
+    """The monotonic time before the claim or its last renewal was sent."""
 
     @property
     def key(self) -> tuple[str, UUID]:
         """The first two parameters of each statement."""
         return self.id, self.lease_id
+
+    def surely_leased(self) -> bool:
+        """Whether no other worker can have claimed the row until now."""
+        return time.monotonic() - self.leased_at_s < LEASE_S
 
 
 class Leases:
@@ -67,14 +74,17 @@ UPDATE {table} SET lease_id = NULL, lease_until = now() + make_interval(secs => 
     async def claim(self, connection: Connection, most_each: int, suspects: bool = True) -> Claim | None:
         """Take a row that no worker holds; None without one. most_each: limit of one organization's held rows.
         suspects: whether it may be a suspect."""
+        asked_at_s = time.monotonic()
         row = await connection.fetchrow(self._claim, LEASE_S, most_each, suspects)
-        return None if row is None else Claim(row["id"], row["lease_id"], row["suspect"])
+        return None if row is None else Claim(row["id"], row["lease_id"], row["suspect"], asked_at_s)
 
     async def renew(self, connection: Connection, claim: Claim) -> Any:
         """Extend the lease, and return `told` of the row. Raises LeaseLost."""
+        asked_at_s = time.monotonic()
         value = await connection.fetchval(self._renew, *claim.key, LEASE_S)
         if value is None:
             raise LeaseLost
+        claim.leased_at_s = asked_at_s
         return value
 
     async def release(self, connection: Connection, claim: Claim, pause_s: float = 0.0) -> None:

@@ -10,17 +10,15 @@ import asyncio
 import contextlib
 import logging
 import ssl
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
-from uuid import UUID
 
 import aiohttp
 import asyncpg
 
 from contracts.backoff import Backoff
 from control.deferred import gateway_client
-from control.deferred.leases import LEASE_S, Claim, LeaseLost, Leases, while_leased
+from control.deferred.leases import Claim, LeaseLost, Leases, while_leased
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import DEFECTS, FAILURES, borrow, close, lazy_pool
 
@@ -62,8 +60,6 @@ class LeasedRowWorker(abc.ABC):
         self._url = url
         self._new_pepper = pepper
         self._trusted = trusted
-        self._leased_at_s: dict[UUID, float] = {}
-        """By lease, the monotonic time before the claim or its last renewal was sent."""
         self._pepper: bytes
         self._pool: asyncpg.Pool[Any]
         self._ledger: Ledger
@@ -116,13 +112,11 @@ class LeasedRowWorker(abc.ABC):
         while not stop.is_set():
             due.clear()
             try:
-                while not (stop.is_set() or room.locked()):
-                    asked_at_s = time.monotonic()
-                    claim = await self._once(self.leases.claim, self.most_each, suspect is None)
-                    if claim is None:
-                        break
+                while not (stop.is_set() or room.locked()) and (
+                    claim := await self._once(self.leases.claim, self.most_each, suspect is None)
+                ):
                     await room.acquire()
-                    task = working.create_task(self._work(claim, asked_at_s, stop))
+                    task = working.create_task(self._work(claim, stop))
                     task.add_done_callback(over)
                     if claim.suspect:
                         suspect = task
@@ -132,18 +126,10 @@ class LeasedRowWorker(abc.ABC):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(due.wait(), IDLE_S)
 
-    def _surely_leased(self, claim: Claim) -> bool:
-        """Whether no other worker can have claimed the row until now."""
-        return time.monotonic() - self._leased_at_s[claim.lease_id] < LEASE_S
-
-    async def _work(self, claim: Claim, asked_at_s: float, stop: asyncio.Event) -> None:
+    async def _work(self, claim: Claim, stop: asyncio.Event) -> None:
         """Work on a row until it ends, is lost, or gives way, or the process stops."""
         ended = asyncio.Event()
-        self._leased_at_s[claim.lease_id] = asked_at_s
-        try:
-            _, failure = await while_leased(self._steps(claim, ended), self._renew(claim, ended), stop)
-        finally:
-            del self._leased_at_s[claim.lease_id]
+        _, failure = await while_leased(self._steps(claim, ended), self._renew(claim, ended), stop)
         match failure:
             case None:
                 await self._release(claim)
@@ -164,10 +150,7 @@ class LeasedRowWorker(abc.ABC):
         while True:
             # an unreachable database does not end the work: the lease is lost only when another worker takes it
             with contextlib.suppress(*FAILURES):
-                asked_at_s = time.monotonic()
-                status = await self._once(self.leases.renew, claim)
-                self._leased_at_s[claim.lease_id] = asked_at_s
-                self._on_renewed(status, ended)
+                self._on_renewed(await self._once(self.leases.renew, claim), ended)
             await asyncio.sleep(KEEP_S)
 
     # the database

@@ -43,8 +43,8 @@ _decode_failed = msgspec.json.Decoder(_Failed).decode
 
 class Recorder:
     """Records one run. store: stores events, with the number of the first and the number after the last. first: number
-    of the run's first event. created_at: the response's. complete: set when the run's record
-    has arrived, so that the run must be billed."""
+    of the run's first event. created_at: the response's. complete: set when the run's record has arrived, so that
+    the run must be billed."""
 
     def __init__(self, store: Store, first: int, created_at: int, complete: asyncio.Event) -> None:
         self._store = store

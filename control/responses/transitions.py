@@ -9,8 +9,6 @@ locks the response before that row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from contracts.generation import Caller
@@ -170,29 +168,16 @@ async def forget_events(connection: Connection) -> None:
 
 
 async def end(
-    connection: Connection,
-    ledger: Ledger,
-    claim: Claim,
-    found: ClaimedResponse,
-    ended: FinishedResponse,
-    surely_leased: Callable[[], bool],
+    connection: Connection, ledger: Ledger, claim: Claim, found: ClaimedResponse, ended: FinishedResponse
 ) -> None:
     """Store and bill the response and extend its conversation, in one transaction. A streamed response that a client
-    has ended is only billed. surely_leased: whether no other worker can have run it. Raises LeaseLost, and a
-    RequestError if the conversation cannot grow."""
+    has ended is only billed. Raises LeaseLost, and a RequestError if the conversation cannot grow."""
     runs = [] if ended.closed is None else [ended.closed]
-    await ensure_partitions_and_store(
-        ledger, runs, lambda: _end(connection, ledger, claim, found, ended, surely_leased)
-    )
+    await ensure_partitions_and_store(ledger, runs, lambda: _end(connection, ledger, claim, found, ended))
 
 
 async def _end(
-    connection: Connection,
-    ledger: Ledger,
-    claim: Claim,
-    found: ClaimedResponse,
-    ended: FinishedResponse,
-    surely_leased: Callable[[], bool],
+    connection: Connection, ledger: Ledger, claim: Claim, found: ClaimedResponse, ended: FinishedResponse
 ) -> None:
     async with connection.transaction():
         await connection.fetchrow(_HOLD, claim.id)
@@ -200,7 +185,7 @@ async def _end(
             if ended.closed is None or found.next_event is None:
                 raise LeaseLost
             # a client may also end what another worker has run and billed
-            if not surely_leased() or not await ended_by_client(connection, found.owner, claim.id):
+            if not claim.surely_leased() or not await ended_by_client(connection, found.owner, claim.id):
                 raise LeaseLost
             # the client that cancelled or deleted it has received its events
             await ledger.insert_within(connection, [billing_record(ended.closed)], GATEWAY_ID)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import date, timedelta
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import msgspec
@@ -36,6 +37,7 @@ ARRIVED = "requested_at"
 """The column whose value the request's id contains."""
 KNOWN_PRICE, OFFLINE = "known_price", "offline"
 """Parameters of the statement that have no column."""
+ResultT = TypeVar("ResultT")
 _EPOCH = date(1970, 1, 1)
 _encode_json = msgspec.json.Encoder().encode
 
@@ -57,22 +59,11 @@ class Ledger:
         if self._insertion is None:
             self._insertion = await asyncio.to_thread(_load_insertion)
         arrays = _arrays(rows, self._insertion)
-        try:
-            return await self._insert_raced(self._insertion, gateway_id, arrays)
-        except asyncpg.CheckViolationError as error:
-            require_missing_day(error)
-        # the worker has not run for days, or the journal is old
-        await self.ensure_days(rows)
-        try:
-            return await self._insert_raced(self._insertion, gateway_id, arrays)
-        except asyncpg.CheckViolationError as error:
-            require_missing_day(error)
-        await self.forget_days()
-        return await self._insert_raced(self._insertion, gateway_id, arrays)
+        return await self.with_days(rows, partial(self._insert_raced, self._insertion, gateway_id, arrays))
 
     async def insert_within(self, connection: asyncpg.Connection[Any], rows: Sequence[Closed], gateway_id: str) -> None:
         """Insert all rows in the connection's transaction. Raises asyncpg's errors, and CheckViolationError without a
-        constraint's name for a day without a partition: then call `ensure_days` and restart the transaction."""
+        constraint's name for a day without a partition: run the transaction by `with_days`."""
         if self._insertion is None:
             self._insertion = await asyncio.to_thread(_load_insertion)
         values = _values(self._insertion, gateway_id, _arrays(rows, self._insertion))
@@ -92,12 +83,22 @@ class Ledger:
             done: str = await connection.execute(insertion.text, *values, timeout=self._timeout_s)
         return int(done.rpartition(" ")[2])
 
-    async def forget_days(self) -> None:
-        """Replace the pool's connections. A connection that was opened while a partition was being attached can keep a
-        list of partitions without it until PostgreSQL's next change of the table (seen with 18.4)."""
-        await self._pool.expire_connections()
+    async def with_days(self, rows: Sequence[Closed], store: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Call `store`, which inserts these rows, again if a day of theirs has no partition: the worker has not run for
+        days, or the journal is old. Raises CheckViolationError without a constraint's name if `store` keeps to a
+        connection that does not know the partition."""
+        # A connection that was opened while a partition was being attached can keep a list of partitions without it
+        # until PostgreSQL's next change of the table (seen with 18.4).
+        for mend in (partial(self._ensure_days, rows), self._pool.expire_connections):
+            try:
+                return await store()
+            except asyncpg.CheckViolationError as error:
+                if error.constraint_name is not None:
+                    raise
+            await mend()
+        return await store()
 
-    async def ensure_days(self, rows: Sequence[Closed]) -> None:
+    async def _ensure_days(self, rows: Sequence[Closed]) -> None:
         """Create the missing partitions of these rows."""
         days = {day for row in rows if (day := day_of(row.opened.request_id)) is not None}
         async with self._pool.acquire(timeout=self._timeout_s) as connection:
@@ -107,12 +108,6 @@ class Ledger:
                 )
                 if created:
                     logger.info("ledger: created the partition of %s", _EPOCH + timedelta(days=day))
-
-
-def require_missing_day(error: asyncpg.CheckViolationError) -> None:
-    """Raise the error again unless it is PostgreSQL's for a row without a partition, which names no constraint."""
-    if error.constraint_name is not None:
-        raise error
 
 
 def _load_insertion() -> Insertion:

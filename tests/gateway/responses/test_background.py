@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from contracts.errors import RateLimited, RevokedKey
 from contracts.generation import Caller
-from control.deferred import gateway_client
+from control.deferred import gateway_client, leases
 from control.deferred import runner as leased
 from control.deferred.leases import LeaseLost
 from control.responses import runner as module
@@ -309,27 +309,30 @@ async def test_a_run_that_another_worker_repeated_is_not_billed_when_its_client_
     platform: SlowPlatform, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fault: a worker that had lost the lease long ago took the missing row for its client's deletion."""
-    whole, deleted, end = asyncio.Event(), asyncio.Event(), transitions.end
+    whole, deleted, over, end = asyncio.Event(), asyncio.Event(), asyncio.Event(), transitions.end
 
     async def end_later(*values: Any) -> None:
-        if not whole.is_set():
-            whole.set()
-            await deleted.wait()
-        await end(*values)
+        if whole.is_set():
+            return await end(*values)
+        whole.set()
+        await deleted.wait()
+        try:
+            await end(*values)
+        finally:
+            over.set()
 
     monkeypatch.setattr(transitions, "end", end_later)
     stream = await create(client, stream=True)
     response_id = (await anext(stream)).response.id
-    slow = runner_of(platform)
-    async with working(slow):
+    async with working(runner_of(platform)):
         await whole.wait()
         await platform.database.execute(TAKE_OVER, response_id)
         async with working(runner_of(platform)):
             await finished(client, response_id)
         await client.responses.delete(response_id)
-        monkeypatch.setattr(leased, "LEASE_S", 0.0)
+        monkeypatch.setattr(leases, "LEASE_S", 0.0)
         deleted.set()
-        await eventually(lambda: not slow._leased_at_s)
+        await over.wait()
     assert [row["billed"] for row in await bills(platform, response_id, 3)].count(True) == 1
     await stream.close()
 
