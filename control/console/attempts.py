@@ -36,7 +36,10 @@ PAUSE = """
 SELECT extract(epoch FROM locked_until - clock_timestamp())::float8 FROM gateway.console_attempts WHERE subject = $1
 """
 FORGET = "DELETE FROM gateway.console_attempts WHERE subject = $1"
-GIVE_BACK = "UPDATE gateway.console_attempts SET failures = greatest(failures - 1, 0) WHERE subject = $1"
+GIVE_BACK = """
+UPDATE gateway.console_attempts
+   SET failures = greatest(failures - 1, 0), locked_until = least(locked_until, clock_timestamp()) WHERE subject = $1
+"""
 SWEEP = "DELETE FROM gateway.console_attempts WHERE last_at < now() - $1::interval"
 
 
@@ -77,7 +80,7 @@ async def succeeded(connection: asyncpg.Connection[Any], address: Subject, netwo
 
 
 async def given_back(connection: asyncpg.Connection[Any], *subjects: Subject) -> None:
-    """Give one attempt back to each count."""
+    """Give one attempt back to each count, with the pause that it cost."""
     for subject in subjects:
         await connection.execute(GIVE_BACK, subject.key)
 

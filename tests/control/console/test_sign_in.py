@@ -142,6 +142,19 @@ async def test_one_network_that_tries_many_addresses_is_held_back(town: Town) ->
         assert (await elsewhere.sign_in(await town.account())).status == 200
 
 
+async def test_who_signs_in_makes_no_others_of_the_network_wait(town: Town) -> None:
+    """Fault: after many failures from an office, each sign-in locked it for up to 15 minutes."""
+    async with town.browser() as browser:
+        network = Subject.network(town.pepper, browser.address)
+        await town.database.execute(
+            "INSERT INTO gateway.console_attempts VALUES ($1, $2, now(), now())", network.key, network.free + 5
+        )
+        for _ in range(3):
+            assert (await browser.sign_in(await town.account())).status == 200
+        assert (await browser.sign_in(await town.account(), "wrong words in a row")).status == 401
+        assert (await browser.sign_in(await town.account())).status == 429
+
+
 async def test_the_owner_of_one_organization_cannot_forgive_attempts_on_another(town: Town) -> None:
     email = await town.account(organization="operator")
     hashed = await town.passwords.hash("the attacker's own words", ANYWHERE)
