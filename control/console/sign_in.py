@@ -66,7 +66,9 @@ async def sign_in(call: ConsoleCall, body: SignIn) -> ConsoleSession:
     except (Conflict, RateLimited, ServiceError):  # the password fits several accounts, or was not checked
         await _forgive(call, address, network)
         raise
-    except (SignInRefused, TotpRequired):
+    except (SignInRefused, TotpRequired) as error:
+        if isinstance(error, TotpRequired) and body.totp is None:  # the password is right, and the page asks for a code
+            await _forgive(call, address, network)
         await asyncio.sleep(max(0.0, until - loop.time()))
         raise
     return await show(call, account)

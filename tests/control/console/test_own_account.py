@@ -171,6 +171,19 @@ async def test_an_authenticator_is_asked_for_and_takes_no_code_twice(town: Town)
         assert (await elsewhere.sign_in(email, totp=own.recovery[0])).code == "totp_required"
 
 
+async def test_to_be_asked_for_a_code_is_no_attempt_that_failed(town: Town) -> None:
+    """Fault: the page sends the code in a second request, so people with an authenticator locked their network."""
+    async with town.signed_in() as browser, town.browser() as elsewhere:
+        email = await email_of(browser)
+        await enrolled(browser)
+        await town.database.execute("DELETE FROM gateway.console_attempts")
+        assert [(await elsewhere.sign_in(email)).code for _ in range(6)] == ["totp_required"] * 6
+        counts = await town.database.fetch("SELECT failures FROM gateway.console_attempts")
+        assert [row["failures"] for row in counts] == [0, 0]
+        assert (await elsewhere.sign_in(email, NEW)).code == "sign_in_refused"
+        assert await town.database.fetchval("SELECT min(failures) FROM gateway.console_attempts") == 1
+
+
 async def test_an_authenticator_is_disabled_by_password_and_code_only(town: Town) -> None:
     path = "/console/api/totp/disable"
     async with town.signed_in() as browser:
