@@ -116,6 +116,7 @@ async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity, orga
     if organization_id is None and len(open_to) > 1:
         # an organization that adds a person's address must not capture that person's sign-ins
         raise SeveralOrganizations
+    is_known = bool(open_to) and open_to[0]["is_theirs"]
     if open_to:
         member_id: UUID = open_to[0]["id"]
         if mapped is not None:
@@ -136,6 +137,13 @@ async def _account(call: ConsoleCall, admin: AdminCall, identity: Identity, orga
             account.id,
             organization_id=account.organization_id,
             after={"account_id": account.id, "member_id": member_id, "issuer": identity.issuer},
+        )
+    elif not is_known:
+        admin.audit(
+            "console_account.update",
+            account.id,
+            organization_id=account.organization_id,
+            after={"account_id": account.id, "member_id": member_id, "changed": "provider", "issuer": identity.issuer},
         )
     return account
 

@@ -166,6 +166,19 @@ async def test_nobody_chooses_an_organization_that_is_not_theirs(place: Place, t
             await namesake.chooses(organization)
 
 
+async def test_an_account_that_a_provider_opens_from_now_on_is_in_the_audit_log(place: Place, town: Town) -> None:
+    """Fault: an account with a password got another way in, and the log had only the session."""
+    person = place.person(await town.account())
+    for _ in range(2):
+        assert await person.returns() == "/console/usage"
+    told = await town.database.fetch(
+        "SELECT action, actor_kind, after->>'changed' FROM gateway.audit_log JOIN gateway.console_accounts AS account"
+        " ON account.id::text = subject_id WHERE oidc_subject = $1",
+        person.identity.subject,
+    )
+    assert [tuple(row) for row in told] == [("console_account.update", "system", "provider")]
+
+
 async def test_an_organization_that_is_disabled_is_no_choice(place: Place, town: Town) -> None:
     _, email = await town.member(Role.VIEWER, "ours")
     disabled, _ = await town.member(Role.VIEWER, "theirs", email)
