@@ -35,6 +35,8 @@ SELECT link.kind, principal_id, link.expires_at, coalesce(member.email, '') AS e
   JOIN gateway.organizations
     ON CASE WHEN principal_id IS NULL THEN organizations.operator ELSE organizations.id = member.organization_id END
  WHERE hash = $1 AND link.expires_at > now() AND member.disabled_at IS NULL AND organizations.disabled_at IS NULL
+   AND (link.kind = 'reset' OR NOT EXISTS (
+        SELECT FROM gateway.console_accounts AS account WHERE account.principal_id = link.principal_id))
 """
 USE = "DELETE FROM gateway.console_links WHERE hash = $1 RETURNING id"
 ONE_FIRST = "SELECT pg_advisory_xact_lock(hashtext('slipstream console first'))"
@@ -44,8 +46,10 @@ SELECT id FROM gateway.principals WHERE organization_id = $1 AND kind = 'member'
 """
 PUT = """
 INSERT INTO gateway.console_accounts AS account (principal_id, password_hash) VALUES ($1, $2)
-    ON CONFLICT (principal_id) DO UPDATE SET password_hash = excluded.password_hash RETURNING id
+    ON CONFLICT (principal_id) DO UPDATE SET password_hash = excluded.password_hash WHERE $3 RETURNING id
 """
+"""Only a reset gives a password to an account that exists: the member may have signed in by a provider since the
+invitation, whose link others know."""
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +97,9 @@ async def welcome(call: ConsoleCall, body: Welcome) -> ConsoleSession:
             if await connection.fetchval(USE, link_hash(call.console.pepper, body.token)) is None:
                 raise InvalidLink(NO_LINK)
             member_id = link.principal_id or await _first_owner(admin, link, email, name or email)
-            account_id = await connection.fetchval(PUT, member_id, password_hash)
+            account_id = await connection.fetchval(PUT, member_id, password_hash, link.kind is LinkKind.RESET)
+            if account_id is None:
+                raise InvalidLink(NO_LINK)
             account = await by_id(connection, account_id, lock=True)
             admin.audit(
                 "console_account.reset" if link.kind is LinkKind.RESET else "console_account.create",

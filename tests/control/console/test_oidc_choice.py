@@ -25,7 +25,7 @@ from control.sessions.site import Visit
 from gateway.serving.model_catalog import ModelCatalog
 from storage.roles import Role
 from tests.control.api.lone_gateway import LoneGateway
-from tests.control.console.browser import Town
+from tests.control.console.browser import PASSWORD, Town
 
 ISSUER = "https://id.example"
 
@@ -164,6 +164,20 @@ async def test_nobody_chooses_an_organization_that_is_not_theirs(place: Place, t
     for organization in (town.organizations["theirs"], uuid4()):
         with pytest.raises(NoEntrance):
             await namesake.chooses(organization)
+
+
+async def test_an_invitation_gives_no_password_to_who_came_by_the_provider(place: Place, town: Town) -> None:
+    """Fault: the inviter, who knows the link, could open the member's account with it for three days."""
+    member_id, email = await town.member(Role.OWNER)
+    invitation = await town.link("invitation", member_id)
+    assert await place.person(email).returns() == "/console/usage"
+    async with town.browser() as inviter:
+        body = {"token": invitation, "password": PASSWORD}
+        assert (await inviter.ask("POST", "/console/api/welcome/preview", {"token": invitation})).code == "invalid_link"
+        assert (await inviter.ask("POST", "/console/api/welcome", body)).code == "invalid_link"
+        assert (await inviter.sign_in(email)).code == "sign_in_refused"
+        body["token"] = await town.link("reset", member_id)
+        assert (await inviter.ask("POST", "/console/api/welcome", body)).signed_in["account"]["email"] == email
 
 
 async def test_an_account_that_a_provider_opens_from_now_on_is_in_the_audit_log(place: Place, town: Town) -> None:
