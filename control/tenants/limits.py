@@ -106,10 +106,13 @@ async def organization_of(call: AdminCall, level: Level, subject_id: UUID) -> UU
 
 
 async def changed_organization(call: AdminCall, level: Level, subject_id: UUID) -> UUID:
-    """Like `organization_of`, for a change. Raises PermissionDenied if a tenant would change an organization's own
-    rules."""
+    """Like `organization_of`, for a change. Other changes of the organization's rules wait until the transaction ends:
+    each audit row then has the rule that was replaced. Raises PermissionDenied if a tenant would change an
+    organization's own rules."""
     call.principal.require(None, operator_only=level is Level.ORGANIZATION)
-    return await organization_of(call, level, subject_id)
+    organization_id = await organization_of(call, level, subject_id)
+    await call.lock_organization(organization_id)
+    return organization_id
 
 
 async def _rules(call: AdminCall, level: Level, subject_id: UUID) -> LimitRules:

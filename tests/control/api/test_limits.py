@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
+
+import pytest
 
 from storage.roles import Role
 from tests.control.api.people import People
@@ -42,6 +46,32 @@ async def test_limits_are_put_read_and_deleted_at_each_level_and_tier(people: Pe
             answer = await client.ask("DELETE", f"{path}/{tier}")
             assert answer.status == 200, answer
         assert (await client.get(path))["data"] == []
+
+
+@pytest.mark.parametrize("rules", ["limits", "priorities"])
+async def test_of_two_changes_at_once_the_second_has_replaced_the_first(rules: str, people: People) -> None:
+    """Fault: in the audit log, both had replaced the rule before."""
+    key, owner = (await made_key(people))["key"], await people.as_(Role.OWNER)
+    path, table = f"/{rules}/project/{key['project_id']}/all", f"gateway.{rules}"
+    bodies: list[dict[str, object]] = [{"tokens_per_day": number} for number in (1, 2, 3)]
+    if rules == "priorities":
+        bodies = [{"share": number} for number in (1, 2, 3)]
+    assert (await owner.ask("PUT", path, bodies[0])).status == 200
+    async with people.database.transaction():
+        await people.database.execute(f"SELECT FROM {table} WHERE subject_id = $1 FOR UPDATE", UUID(key["project_id"]))
+        changes = [asyncio.create_task(owner.ask("PUT", path, body)) for body in bodies[1:]]
+        waiting = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
+        await eventually(lambda: _is(people.database.fetchval(waiting), len(changes)))
+    assert [(await change).status for change in changes] == [200, 200]
+    told = await people.database.fetch(
+        "SELECT before, after FROM gateway.audit_log WHERE subject_id = $1 ORDER BY id", key["project_id"]
+    )
+    *_, put, first, second = [(row["before"], row["after"]) for row in told]
+    assert (first[0], second[0]) == (put[1], first[1])
+
+
+async def _is(found: Awaitable[int], wanted: int) -> bool:
+    return await found >= wanted
 
 
 async def test_everything_that_is_limited_within_an_organization_is_in_one_list(people: People) -> None:
