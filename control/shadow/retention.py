@@ -7,6 +7,7 @@ from storage.worker_connection import connect
 AT_ONCE = 10_000
 """Rows in one transaction."""
 # Reviews with votes stay as numbers for as long as pairs do; reviews without votes are useless without their texts.
+# Coins stay until their release ends: its judge knows how many it has counted, and takes only more as new.
 FORGET = (
     """
 DELETE FROM gateway.shadow_pairs WHERE ctid = ANY(ARRAY(
@@ -14,7 +15,10 @@ DELETE FROM gateway.shadow_pairs WHERE ctid = ANY(ARRAY(
 """,
     """
 DELETE FROM gateway.review_coins WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM gateway.review_coins WHERE recorded_at < now() - make_interval(days => %(pairs)s) LIMIT %(most)s))
+    SELECT ctid FROM gateway.review_coins
+     WHERE recorded_at < now() - make_interval(days => %(pairs)s)
+       AND NOT EXISTS (SELECT FROM gateway.releases WHERE id::text = review_coins.release AND ended_at IS NULL)
+     LIMIT %(most)s))
 """,
     """
 DELETE FROM gateway.reviews WHERE id = ANY(ARRAY(

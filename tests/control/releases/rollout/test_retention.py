@@ -10,10 +10,12 @@ import pytest
 from contracts.errors import Conflict
 from control.evals import store as evals_store
 from control.releases import store
+from control.releases.rollout import evidence
 from control.releases.rollout.config import EvidenceConfig, ReleasesConfig
 from control.releases.rollout.controller import Controller
 from control.releases.rollout.judging import replay
 from control.releases.rollout.retention import forget
+from control.shadow.retention import forget as forget_votes
 from tests.control.releases.rollout.test_controller import begun, rolled_out
 from tests.control.releases.rollout.traffic import Load
 
@@ -69,3 +71,32 @@ async def test_what_an_old_releases_steps_consumed_is_deleted_and_its_verdicts_s
     assert [row["evidence"] for row in rows] == [None] * len(rows)
     with pytest.raises(Conflict, match=r"was forgotten \(worker\.evidence\.step_retention_days\)"):
         replay(release, rows)
+
+
+async def test_votes_stay_until_their_release_has_ended(
+    connection: asyncpg.Connection, fresh_postgres_url: str
+) -> None:
+    """Fault: the judge counts the votes beyond those it knows, and took none of the next ones as new."""
+    controller = Controller(ReleasesConfig())
+    release = await begun(connection, controller)
+
+    async def voted(first: int, last: int, days: int) -> int:
+        """The votes that the judge has counted after these."""
+        await connection.execute(
+            "INSERT INTO gateway.review_coins (release, unit, worse, recorded_at)"
+            " SELECT $1, unit, true, now() - make_interval(days => $4) FROM generate_series($2::int, $3::int) AS unit",
+            *(str(release.id), first, last, days),
+        )
+        await controller.tick(connection)
+        steps = await store.steps_of(connection, release.id)
+        return sum(evidence.unpacked(row["evidence"]).worse for row in steps)
+
+    async def forgotten() -> int:
+        days = {"pair_retention_days": 90, "text_retention_days": 14}
+        return await asyncio.to_thread(lambda: forget_votes(fresh_postgres_url, **days))
+
+    assert await voted(1, 6, 100) == 6
+    assert await forgotten() == 0
+    assert await voted(7, 8, 0) == 8
+    await connection.execute("UPDATE gateway.releases SET state = 'rolled_back', ended_at = now()")
+    assert await forgotten() == 6
