@@ -146,6 +146,8 @@ class PlacementContext:
         waiting, latency_model = self.waiting, self.pool.latency_model
         if replica.prefill_tokens <= 0 or not waiting.ttft_slo_s or replica.unknown:
             return True
+        if self.pool.links.prefill:
+            return True  # other engines compute these prompts, and their half of the request decides
         if not latency_model.trusted:
             window = UNKNOWN_TOKENS * (1 + latency_model.first_token.count)
             overlap = self.pool.index.overlap(self.match, replica.slot)

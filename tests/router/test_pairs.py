@@ -57,6 +57,18 @@ def test_who_waits_for_a_prefill_engine_is_served_when_one_has_done_its_part() -
     assert granted(core.began("one", 0.1)) == ["two"]
 
 
+def test_one_decode_engine_gets_the_long_prompts_that_several_prefill_engines_compute_at_once() -> None:
+    core = Core(state(4, 1))
+    for number in range(20):
+        core.placed(f"before-{number}", model="m", prompt_tokens=3_000)
+        core.now += 0.3
+        core.began(f"before-{number}", 0.3)
+        core.over(f"before-{number}", 3_000)
+    for number in range(4):
+        core.placed(f"lease-{number}", model="m", prompt_tokens=3_000)
+    assert leases(core) == {"p0": 1, "p1": 1, "p2": 1, "p3": 1, "d0": 4}
+
+
 def test_without_a_healthy_prefill_engine_the_request_is_refused() -> None:
     core = Core(state(0, 1))
     assert [one.code for one in refused(core.ask("one", model="m"))] == ["no_engine_available"]
