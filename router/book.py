@@ -53,6 +53,8 @@ class LeaseBook:
         self.live: dict[str, HeldLease] = {}
         self.prefills: dict[str, HeldLease] = {}
         """Slots on prefill engines, by lease id; the ids are a subset of the live leases."""
+        self.first_tokens: dict[str, tuple[float, int]] = {}
+        """Seconds until the first token, and cached tokens, of the live leases that have one."""
         self.endings: OrderedDict[str, Ending] = OrderedDict()
         self._endings_limit = endings_limit
 
@@ -77,9 +79,13 @@ class LeaseBook:
             )
         return Crossing.AWAITED
 
-    def began(self, lease_id: str) -> None:
-        """Record the first token, which shows that the prefill engine has finished."""
+    def began(self, lease_id: str, ttft_s: float, cached_tokens: int) -> bool:
+        """Record the first token, which shows that the prefill engine has finished; False if the lease is not live."""
         self.prefills.pop(lease_id, None)
+        if lease_id not in self.live:
+            return False
+        self.first_tokens[lease_id] = ttft_s, cached_tokens
+        return True
 
     def refused(self, lease_id: str) -> bool:
         """Record a refusal; False if no request waited for it."""
@@ -94,6 +100,7 @@ class LeaseBook:
     def released(self, end: LeaseEnd) -> Ending | None:
         """End a live lease. Returns the ending to send to the router; None if the lease was not live."""
         self.prefills.pop(end.lease_id, None)
+        self.first_tokens.pop(end.lease_id, None)
         lease = self.live.pop(end.lease_id, None)
         return None if lease is None else Ending(lease, end)
 
@@ -123,6 +130,11 @@ class LeaseBook:
         endings = list(self.endings.values())
         self.endings.clear()
         return endings
+
+    def reports(self) -> list[pb.GatewayMessage]:
+        """A report of each live lease's first token, to be sent (again) after a welcome: the former may be lost, and
+        the router would count the prompt as ahead of all others until the lease ends."""
+        return [messages.first_token(lease_id, *first) for lease_id, first in self.first_tokens.items()]
 
     def asks(self, now: float) -> list[pb.GatewayMessage]:
         """An Acquire for every unanswered request, to be sent (again) after a welcome."""

@@ -108,9 +108,8 @@ class RouterClient:
 
     def first_token(self, lease_id: str, ttft_s: float, cached_tokens: int) -> None:
         """Report the engine's first text; see `router.core.events.FirstToken`. Never raises; without a router, the
-        report is dropped."""
-        self.book.began(lease_id)
-        if self.connected and lease_id in self.book.live:
+        report is sent later."""
+        if self.book.began(lease_id, ttft_s, cached_tokens) and self.connected:
             self._report(messages.first_token(lease_id, ttft_s, cached_tokens))
 
     def release(self, end: LeaseEnd) -> None:
@@ -301,6 +300,7 @@ class RouterClient:
         self._outbox.clear()
         # the state first, because a router that has just started cannot place requests without it
         self._send_state()
+        self._outbox.extend(self.book.reports())
         self._outbox.extend(self.book.take_endings())
         self._outbox.extend(self.book.asks(asyncio.get_running_loop().time()))
         # resent messages do not show that the router does not read

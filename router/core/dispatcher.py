@@ -64,6 +64,8 @@ PROBE_PAUSE_S = 1.0
 """Least time between two generation probes of an engine: requests that fail on purpose must not keep it busy."""
 MAX_UNDERESTIMATED = 8
 """Largest accepted multiple of a prompt's estimated tokens, for prompts beyond the model's context."""
+LATE_REPORT_S = 0.25
+"""Delay from which a first token's time is taken from the gateway: its report was lost and sent again."""
 PROBE_LOST_S = 60.0
 """Time after which a generation probe without an outcome is sent again."""
 
@@ -242,10 +244,16 @@ class Dispatcher:
     def _first_token(self, event: FirstToken, now: float, out: list[Decision]) -> None:
         session = self.connections.get(event.connection)
         live = None if session is None else session.leases.get(event.lease_id)
-        if session is None or live is None or not live.waits_for_first_token:
+        if session is None or live is None:
             return
+        prefill = session.leases.get(prefill_id(live.lease_id))
+        if not live.waits_for_first_token:
+            if prefill is not None:  # both were adopted from a hello
+                self._serve({self.placer.drop(session, prefill, now)}, now, out)
+            return
+        ttft_s = _ttft_s(event, live, now)
         live.waits_for_first_token = False
-        live.first_token_at = now
+        live.first_token_at = _began_at(live, ttft_s, now)
         replica = self.fleet.held(live.replica_id)
         replica.answers_without_kv += live.uncached_tokens >= MIN_COMPUTED_TOKENS
         replica.began((session.gateway_id, live.lease_id), now)
@@ -255,11 +263,10 @@ class Dispatcher:
         replica.worked_s += live.work_s
         live.worked_before_s = replica.worked_s
         pool = self._pool_of(replica)
-        if (prefill := session.leases.get(prefill_id(live.lease_id))) is not None:
+        if prefill is not None:
             self._prefilled(session, prefill, event, now, out)
         if pool is None or live.ask is None:
             return
-        ttft_s = _ttft_s(event, live, now)
         if pool.links.prefill:
             live.ttft_s = ttft_s  # the latency model is for prompts, which other engines compute
         else:
@@ -552,6 +559,13 @@ def _ttft_s(event: FirstToken, live: LiveLease, now: float) -> float:
     """Seconds from the grant to the first token, by the gateway's measurement, which excludes the report's own transit
     time. A measurement that began before the grant is limited to the lease's age."""
     return min(event.ttft_s, now - live.since) if event.ttft_s > 0 else now - live.since
+
+
+def _began_at(live: LiveLease, ttft_s: float, now: float) -> float:
+    """Time of the first token, whose report may be late. ttft_s: without the time that loading an adapter took."""
+    loaded = live.lease is not None and live.lease.load_adapter
+    late = now - live.since - ttft_s >= LATE_REPORT_S
+    return live.since + ttft_s if late and not loaded else now
 
 
 def _organization_of(live: LiveLease) -> str:

@@ -62,6 +62,17 @@ def test_asks_are_sent_again_with_what_is_left_of_their_time() -> None:
     assert (again.acquire.lease_id, again.acquire.deadline_ms) == ("l1", 2_000)
 
 
+def test_first_tokens_of_live_leases_are_reported_again() -> None:
+    book = holding("answers", "ends", "waits")
+    assert book.began("answers", 0.25, 64)
+    assert book.began("ends", 0.5, 0)
+    assert not book.began("unknown", 0.5, 0)
+    book.released(LeaseEnd("ends", Finish.COMPLETE))
+    (again,) = book.reports()
+    first = again.first_token
+    assert (first.lease_id, first.ttft_ms, first.cached_tokens) == ("answers", 250, 64)
+
+
 def test_a_lease_id_in_use_is_refused() -> None:
     with pytest.raises(ValueError, match="in use"):
         holding("l1").asked(ask("l1"), 0.0)

@@ -181,6 +181,23 @@ async def test_live_leases_survive_a_broken_stream(start_router: StartRouter, co
     assert set(router.dispatcher.sessions[client.gateway_id].leases) == {"live"}
 
 
+async def test_a_first_token_without_a_connection_is_reported_by_the_next_one(
+    start_router: StartRouter, connect: Connect
+) -> None:
+    router = await start_router()
+    client = await connect(router.port)
+    client.publish(fleet(replicas=("r1",)))
+    await client.acquire(ask("live"))
+    replica = router.dispatcher.fleet.replicas["r1"]
+    assert len(replica.prefilling) == 1
+    client._drop_connection()
+    await eventually(lambda: not client.connected)
+    client.first_token("live", 0.01, 0)
+    await eventually(lambda: client.connections >= 2)
+    await eventually(lambda: not replica.prefilling)
+    assert leases(router) == 1
+
+
 async def test_a_killed_router_comes_back_knowing_everything(start_router: StartRouter, connect: Connect) -> None:
     router = await start_router()
     clients = [await connect(router.port) for _ in range(2)]

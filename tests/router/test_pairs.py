@@ -13,7 +13,7 @@ from contracts.lease import HeldLease, LeaseEnd, prefill_id
 from contracts.usage import Finish, Usage
 from router.book import LeaseBook
 from router.core.decisions import Granted
-from router.core.events import Cancel, GatewayConnected, GatewayDisconnected, Release
+from router.core.events import Cancel, FirstToken, GatewayConnected, GatewayDisconnected, Release
 from router.protocol import messages
 from tests.router.core_driver import Core, granted, refused
 from tests.router.fakes import ask
@@ -109,9 +109,11 @@ def test_a_hello_names_both_places_and_a_new_router_counts_both() -> None:
     held = tuple(HeldLease(one.lease_id, one.replica_id, 10, 10) for one in hello.leases)
     fresh.do(GatewayConnected(2, "gateway", "epoch", held))
     assert leases(fresh) == {"p0": 1, "d0": 1}
+    fresh.do(FirstToken(2, "one", 0.1, 0))
+    assert leases(fresh) == {"p0": 0, "d0": 1}
     fresh.do(Release(2, LeaseEnd("one", Finish.COMPLETE, Usage(10, 5))))
     assert leases(fresh) == {"p0": 0, "d0": 0}
-    book.began("one")
+    book.began("one", 0.1, 0)
     assert [one.lease_id for one in book.hello("gateway", "epoch").hello.leases] == ["one"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from contracts.desired_state import DesiredState
 from contracts.lease import HeldLease, LeaseEnd
@@ -261,6 +262,16 @@ def test_a_gateway_back_within_grace_keeps_what_it_names() -> None:
     core.now += 1_000
     core.do(Tick())
     assert set(core.core.sessions["gateway"].leases) == {"kept"}
+
+
+def test_a_first_token_that_is_reported_late_counts_from_when_it_came() -> None:
+    core = Core(fleet(replicas=("r1",)))
+    core.placed("one", max_output_tokens=101)
+    core.now += 5.0
+    core.began("one", 0.2)
+    core.now += 5.2
+    core.over("one", completion=101)
+    assert core.core.fleet.pools["pool"].latency_model.token_s(1) == pytest.approx(0.1, rel=0.05)
 
 
 def test_a_hello_decides_where_a_lease_runs_and_revives_none_that_has_ended() -> None:
