@@ -263,6 +263,7 @@ class Relay(Transcoder):
             or choices[0].finish_reason is not None
             or choices[0].index
             or not payload.endswith(b"}")
+            or b"\n" in payload  # each line of an event needs its own `data:`
             or (self._service_tier is not None and b'"service_tier":' in payload)
         ):
             return None

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed
+from engines.http.event_splitter import EventSplitter
 from gateway.wire.chunk import Event, decode_event
 from gateway.wire.openai import collect as collecting
 from gateway.wire.openai import relay as relaying
@@ -160,3 +161,6 @@ def test_an_event_of_several_lines_is_not_the_usual_one() -> None:
     made.feed(data * 9)
     assert made.text == "a" * 9
     assert made._splitter.repeated is None
+    sent = Relay("ours", "model", 1, include_usage=False).feed(data * 9)
+    assert len(list(EventSplitter().feed(sent))) == 9
+    assert all(line.startswith(b"data: ") for line in sent.split(b"\n") if line)
