@@ -249,6 +249,22 @@ def test_who_would_wait_in_vain_is_told_at_once_and_when_to_come_back() -> None:
     assert core.ask("patient", deadline_s=60.0) == []
 
 
+def test_who_would_wait_in_vain_takes_nobodys_place_of_a_lower_class() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=1), slos=(), queue_length=30)
+    core.placed("l0", priority=1)
+    for number in range(1, 30):
+        core.ask(f"l{number}", priority=1, deadline_s=90.0)
+    for number in range(20):
+        core.now += 2.0
+        core.over(f"l{number}")
+    assert core.ask("patient", deadline_s=90.0) == []
+    assert [shed.lease_id for shed in refused(core.ask("hurried", priority=1, deadline_s=5.0))] == ["hurried"]
+    for number in range(30, 50):
+        core.ask(f"l{number}", priority=1, deadline_s=90.0)
+    assert [shed.lease_id for shed in refused(core.ask("too many", priority=1, deadline_s=5.0))] == ["too many"]
+    assert [shed.lease_id for shed in refused(core.ask("l50", priority=1, deadline_s=90.0))] == ["patient"]
+
+
 def test_the_part_refused_is_known_by_tier() -> None:
     core = Core(fleet(replicas=("r1",), max_concurrency=1))
     core.placed()
