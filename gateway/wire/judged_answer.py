@@ -76,7 +76,8 @@ class JudgedAnswer(Transcoder):
         self._inner.cut()
 
     def feed(self, data: bytes) -> bytes:
-        events = [b"data: %b\n\n" % self._without(payload) for payload in self._splitter.feed(data)]
+        payloads = [self._without(payload) for payload in self._splitter.feed(data)]
+        events = [b"data: %b\n\n" % payload.replace(b"\n", b"\ndata: ") for payload in payloads]
         inner = self._inner
         try:
             return inner.feed(b"".join(events))

@@ -54,6 +54,14 @@ def test_the_client_reads_what_it_would_have_read(
     assert confidence == (pytest.approx(math.exp(sum(values) / len(values))) if values else None)
 
 
+def test_an_event_of_several_lines_stays_whole() -> None:
+    logprobs = {"content": [{"token": "a", "logprob": -1.0}]}
+    stream = event("a", logprobs, "stop").replace(b'"choices"', b'\ndata: "choices"')
+    sent, confidence = answered(stream, len(stream), judged=True)
+    assert b'"content":"a"' in sent
+    assert confidence == pytest.approx(math.exp(-1.0))
+
+
 def test_what_cannot_be_read_is_the_engines_failure() -> None:
     with pytest.raises(EngineFailed):
         JudgedAnswer(Relay("id", "shown", 1, False)).feed(event("a", {"content": 7}))
