@@ -8,6 +8,7 @@ from __future__ import annotations
 from contracts.desired_state import DesiredState, Model, Pool
 from contracts.desired_state import Replica as WantedReplica
 from contracts.generation import Tier
+from contracts.pooling import Task
 from contracts.split import Side, pool_of, side_of, unit_of
 from router.config import RouterConfig
 from router.core.breaker import Breaker
@@ -70,12 +71,14 @@ class Fleet:
         return None if decode is None else self.pools.get(decode.links.whole)
 
     def served_by(self, pool_name: str) -> tuple[str, Tier] | None:
-        """The engines' name of a model that a pool serves, and its tier; None if the pool serves no model, or is one
-        side of pairs, whose engines take no request alone."""
+        """The engines' name of a model that a pool generates with, and its tier; None if it generates with none: its
+        models make vectors or scores, or it is one side of pairs, whose engines take no request alone."""
         pool = self.pools.get(pool_name)
         if pool is not None and (pool.links.prefill or pool.links.decode):
             return None
         for model in self.state.models if self.state is not None else ():
+            if model.task is not Task.TEXT:
+                continue
             name = model.engine_model or model.name
             if pool_name in (model.pool, model.canary and model.canary.control_pool):
                 return name, model.tier

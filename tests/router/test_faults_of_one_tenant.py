@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from contracts.pooling import Task
 from router.core.avoidance import FAULTS_TO_AVOID, Avoidance
 from router.core.breaker import FAULTS_COUNTED, FAULTS_TO_OPEN, Breaker, State
 from router.core.decisions import Decision, Granted, PollNow, ProbeGeneration
@@ -108,6 +110,24 @@ def test_with_one_tenant_the_engine_is_asked_itself_and_is_out_when_that_fails()
     core.do(GenerationProbed("r1", Probe.FAILED, "generation probe answered with 500"))
     assert core.breaker("r1").open
     assert core.placed(organization_id="another") == "r2"
+
+
+def test_an_engine_that_makes_vectors_is_never_asked_to_generate() -> None:
+    core = Tenants()
+    state = fleet(2, replicas=TWO, max_concurrency=8)
+    core.publish(
+        msgspec.structs.replace(state, models=(msgspec.structs.replace(state.models[0], task=Task.EMBEDDING),))
+    )
+    decisions = [core.fails(f"o{number % 2}", "r1") for number in range(FAULTS_TO_OPEN)]
+    assert core.breaker("r1").open
+    core.now += 1.0
+    decisions.append(core.do(Tick()))
+    assert core.breaker("r1").half_open
+    assert not any(isinstance(one, ProbeGeneration) for each in decisions for one in each)
+    found = core.try_one("another", excluded=("r2",))
+    assert found is not None
+    core.over(found[0])
+    assert core.breaker("r1").state is State.CLOSED
 
 
 def test_a_tenant_that_was_failed_comes_back_with_one_lease_after_the_pause() -> None:
