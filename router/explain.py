@@ -36,7 +36,7 @@ def told(records: Sequence[Record]) -> str:
 
 def _objective(record: Record) -> str:
     if not record.ttft_slo_s:
-        return "none: background work"
+        return "none: background work, vectors or scores"
     return f"first token within {_ms(record.ttft_slo_s)}"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from contracts.errors import ModelNotFound, NoEngine, Overloaded
 from contracts.lease import Lease, LeaseRequest, prefill_id
+from contracts.pooling import Task
 from contracts.service_class import yields
 from router.config import RouterConfig, slo_of
 from router.core import load_shedding, pairs, unread
@@ -65,7 +66,8 @@ class Placer:
         if ask.idle_replica:
             self._place_idle(pool, waiting, now, out)
             return
-        slo = slo_of(self.config.slos, ask.tier, ask.prompt_tokens)
+        # a request for vectors or scores has no first token, so nothing is promised for it, nor learnt from it
+        slo = slo_of(self.config.slos, ask.tier, ask.prompt_tokens) if waiting.model.task is Task.TEXT else None
         if yields(ask.priority):  # it has no promise, and the promises of others hold it back
             waiting.tpot_slo_s, waiting.length_class = slo.tpot_s if slo else 0.0, YIELDING_LENGTH
         elif slo is not None:

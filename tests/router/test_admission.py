@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
+from contracts.pooling import Task
 from contracts.split import unit_of
 from router.config import SloClass
 from router.core.decisions import Refused
@@ -247,6 +248,19 @@ def test_who_would_wait_in_vain_is_told_at_once_and_when_to_come_back() -> None:
     assert shed.retry_after_s is not None
     assert another.retry_after_s > shed.retry_after_s, "not everyone at once"
     assert core.ask("patient", deadline_s=60.0) == []
+
+
+@pytest.mark.parametrize("task", [Task.EMBEDDING, Task.RERANK])
+def test_an_engine_that_makes_vectors_or_scores_is_filled_to_its_limit(task: Task) -> None:
+    state = fleet(replicas=("r1",), max_concurrency=4)
+    core = Core(msgspec.structs.replace(state, models=(msgspec.structs.replace(state.models[0], task=task),)))
+    for number in range(20):
+        core.placed(f"before-{number}", prompt_tokens=3_000, max_output_tokens=0)
+        core.now += 0.2
+        core.over(f"before-{number}", 3_000, 0)
+    for number in range(4):
+        core.placed(f"lease-{number}", prompt_tokens=3_000, max_output_tokens=0)
+    assert core.ask("one more", prompt_tokens=3_000, max_output_tokens=0) == []
 
 
 def test_who_would_wait_in_vain_takes_nobodys_place_of_a_lower_class() -> None:

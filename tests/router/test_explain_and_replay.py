@@ -61,7 +61,7 @@ async def test_a_decision_is_explained_and_completed_by_what_came_of_it(
     assert f"objective: first token within {1_000 * record.ttft_slo_s:,.0f} ms" in text
     assert "share 100, of its project 100" in text
     nobody = msgspec.structs.replace(record, ttft_slo_s=0.0, share=3.0, project_share=0.5)
-    assert "objective: none: background work" in explain.told([nobody])
+    assert "objective: none: background work, vectors or scores" in explain.told([nobody])
     assert "share 300, of its project 50" in explain.told([nobody])
     assert f"policy 'prefix' chose {record.chosen}" in text
 
