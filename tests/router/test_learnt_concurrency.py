@@ -60,6 +60,19 @@ def test_a_refusal_takes_the_limit_below_what_was_refused() -> None:
     assert granted(one.ask("next")) == []
 
 
+def test_answers_without_a_first_token_raise_a_limit_again() -> None:
+    """Vectors and scores come whole."""
+    one = core(initial=20)
+    live = fill(one, 3)
+    refuse(one, live.pop())
+    assert limit(one)[0] == 2
+    for number in range(600):
+        one.now += 0.05
+        one.over(live.pop(0), 10, 0)
+        live += granted(one.ask(f"next-{number}", max_output_tokens=0))
+    assert limit(one) == (3, "measured: higher concurrency raised throughput")
+
+
 def test_what_an_engine_reports_to_run_goes_before_what_is_learnt() -> None:
     one = core(initial=4)
     one.polled(max_running=9)
