@@ -150,7 +150,7 @@ class ResponseRunner(LeasedRowWorker):
         complete = recorder is None or not recorder.full
         finished = FinishedResponse(response, answer.closed, complete)
         try:
-            await self._do(transitions.end, self._ledger, claim, found, finished)
+            await self._end(claim, found, finished)
         except RequestError as error:  # the conversation was deleted, or is full; a stream's client has the output
             failure = _error("invalid_prompt", error.message, error.code, error.param)
             await self._fail(claim, found, failure, None if recorder is None else answer.closed, complete)
@@ -173,8 +173,18 @@ class ResponseRunner(LeasedRowWorker):
         complete: bool = True,
     ) -> None:
         response = with_fields(found.response, {"status": "failed", "error": error})
-        finished = FinishedResponse(response, closed, complete, failed=True)
-        await self._do(transitions.end, self._ledger, claim, found, finished)
+        await self._end(claim, found, FinishedResponse(response, closed, complete, failed=True))
+
+    async def _end(self, claim: Claim, found: ClaimedResponse, finished: FinishedResponse) -> None:
+        """End the response. If the worker stops meanwhile, try once more to store and bill a complete run: no worker
+        repeats it if its client has ended the response. Raises LeaseLost and a RequestError."""
+        try:
+            await self._do(transitions.end, self._ledger, claim, found, finished)
+        except asyncio.CancelledError:
+            if finished.closed is not None:
+                with contextlib.suppress(LeaseLost, RequestError, *FAILURES):
+                    await self._once(transitions.end, self._ledger, claim, found, finished)
+            raise
 
 
 def _error(code: str, message: str, kind: str | None, param: str | None = None) -> dict[str, Any]:

@@ -108,8 +108,8 @@ class Killable(ResponseRunner):
         if step in (self.leases.renew, transitions.by_status, transitions.forget_events):
             return await super()._once(step, *values)
         self.steps += 1
-        if self.dead.is_set() and step == transitions.put_back:
-            raise ConnectionError  # a killed process gives nothing back
+        if self.dead.is_set() and step in (transitions.put_back, transitions.end):
+            raise ConnectionError  # a killed process gives nothing back, and stores nothing
         if self.before and self.steps >= self.last_step:
             await self.die()
         done = await super()._once(step, *values)
@@ -300,6 +300,30 @@ async def test_a_whole_run_that_its_tenant_ends_before_it_is_stored_is_billed_on
     due.set()
     await whole.wait()
     await getattr(client.responses, how)(response_id)
+    run, bill = await bills(platform, response_id, 2)
+    assert (run["billed"], bill["billed"], bill["completion_tokens"]) == (False, True, 2)
+    await stream.close()
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete", "retrieve"])
+async def test_a_whole_run_whose_worker_stops_before_it_is_stored_is_billed_once(
+    platform: SlowPlatform, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Fault: no worker repeats a run that its client has ended, so it was billed to nobody."""
+    whole, end = asyncio.Event(), transitions.end
+
+    async def end_when_stopped(*values: Any) -> None:
+        if not whole.is_set():
+            whole.set()
+            await asyncio.Event().wait()
+        await end(*values)
+
+    monkeypatch.setattr(transitions, "end", end_when_stopped)
+    stream = await create(client, stream=True)
+    response_id = (await anext(stream)).response.id
+    async with working(runner_of(platform)):
+        await whole.wait()
+        await getattr(client.responses, how)(response_id)
     run, bill = await bills(platform, response_id, 2)
     assert (run["billed"], bill["billed"], bill["completion_tokens"]) == (False, True, 2)
     await stream.close()
