@@ -23,7 +23,7 @@ from contracts.dated_request_id import first_at
 from control.billing.events import DAY, in_partitions
 from control.billing.invoice import spreadsheet_cell
 from control.billing.invoice_rollup import LINE, SUMS, lines_of_events, next_month
-from gateway.metering.pricing.price import PER_TOKENS
+from gateway.metering.pricing.price import PER_TOKENS, WHOLE
 from storage.rows import equal, fetch
 from storage.tables.core import api_keys, organizations, projects
 from storage.tables.metering import prices, usage_events
@@ -106,14 +106,16 @@ async def _lines(
 
 
 def _charges(line: Any, currency: str) -> Iterator[dict[str, object]]:
-    """The rows of one line: its parts, then its rounding."""
-    common = _common(line, currency)
+    """The rows of one line: its parts, then its rounding. The class `offline` has prices of its own, with their own
+    ids."""
+    common, percent = _common(line, currency), line["price_percent"]
+    version = line["price_version"] if percent == WHOLE else f"{line['price_version']} at {percent} %"
     rest = Decimal(line["amount_micro"]) / _MICRO
     for part in PARTS:
         tokens = line[part.tokens]
         if not tokens:
             continue
-        price = None if line[part.rate] is None else Decimal(line[part.rate]) / _MICRO
+        price = None if line[part.rate] is None else Decimal(line[part.rate]) * percent / WHOLE / _MICRO
         quantity = Decimal(tokens) / PER_TOKENS
         cost = Decimal() if price is None else quantity * price
         rest -= cost
@@ -131,7 +133,7 @@ def _charges(line: Any, currency: str) -> Iterator[dict[str, object]]:
             "PricingQuantity": _plain(quantity),
             "PricingUnit": f"{PER_TOKENS} Tokens",
             "SkuMeter": part.meter,
-            "SkuPriceId": f"{line['price_version']}/{part.meter}" if line["price_version"] else None,
+            "SkuPriceId": f"{version}/{part.meter}" if line["price_version"] else None,
         }
     if rest:
         yield {

@@ -17,6 +17,7 @@ import asyncpg
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from control.billing.focus import focus_csv
 from gateway.metering.journal.records import Closed
 from gateway.metering.ledger.ledger import Ledger
 from slipstream.commands.usage import usage
@@ -114,6 +115,31 @@ async def test_an_invoice_and_its_verification(fresh_postgres_url: str, tmp_path
     assert (code, json.loads(told)["wrong_days"]) == (1, 1)
     code, told = await run("verify", "--days", "3")
     assert (code, told.startswith("wrong: 0 hours, 1 days and 0 amounts")) == (1, True)
+
+
+async def test_a_focus_file_has_the_prices_of_the_class_offline(fresh_postgres_url: str) -> None:
+    """Fault: it had a batch at its model's full price, and half of that as rounding."""
+    begin = moment("2026-03-10")
+    rows = [replace(row(random.Random(each), begin, begin + 60), billed=True) for each in range(8)]
+    rows = [
+        replace(each, opened=replace(each.opened, model="small", offline=number % 2 > 0))
+        for number, each in enumerate(rows)
+    ]
+    async with lazy_pool(fresh_postgres_url, size=1, connect_timeout_s=5) as pool:
+        await pool.execute(
+            "INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro,"
+            " output_micro, offline_percent) VALUES ('small', '2020-01-01', 200000, 20000, 250000, 800000, 50)"
+        )
+        await Ledger(pool).insert(rows, "g")
+        wanted = await pool.fetchval("SELECT sum(amount_micro)::bigint FROM gateway.usage_events")
+        async with pool.acquire() as connection:
+            period = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC)
+            charges = list(csv.DictReader(io.StringIO(await focus_csv(connection, None, *period, "USD"))))
+    assert sum(Decimal(each["BilledCost"]) for each in charges) * 1_000_000 == wanted
+    roundings = [Decimal(each["BilledCost"]) for each in charges if each["ChargeCategory"] == "Adjustment"]
+    assert max(map(abs, roundings)) <= Decimal("0.0000005") * len(rows)
+    output = {each["SkuPriceId"]: each["ListUnitPrice"] for each in charges if each["SkuMeter"] == "Output Tokens"}
+    assert output == {"1/Output Tokens": "0.8", "1 at 50 %/Output Tokens": "0.4"}
 
 
 def _exact_micro(closed: Closed) -> Decimal:
