@@ -201,22 +201,25 @@ class Limiter:
             raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
         return counters_of(RateState(plan, decided.left, decided.now_ms)), counted
 
-    async def adopted(self, instance: str) -> None:
-        """Like `reconciled`, but recounts also no longer wait for the instance, whose journal has been shipped."""
-        await self.reconciled(instance)
-        await self.left_empty(instance)
+    async def adopted(self, instance: str) -> bool:
+        """Like `reconciled`, but recounts also no longer wait for the instance, whose journal has been shipped. It must
+        not return meanwhile."""
+        return await self.reconciled(instance) and await self.left_empty(instance)
 
-    async def left_empty(self, instance: str) -> None:
-        """Record that `instance` writes no more, and that all of its records are in the ledger. Never raises."""
+    async def left_empty(self, instance: str) -> bool:
+        """Record that `instance` writes no more, and that all of its records are in the ledger. Never raises. False if
+        the database did not answer."""
         try:
             await self._spending.leave(instance)
         except FAILURES as error:
             logger.warning("counts of budgets still wait for gateway %s: %r", instance, error)
+            return False
+        return True
 
-    async def reconciled(self, instance: str) -> None:
+    async def reconciled(self, instance: str) -> bool:
         """End the open reservations of `instance`'s earlier runs, whose attempts are all in the ledger, and recount.
 
-        Never raises. The next call retries, and the money counts as spent until then.
+        Never raises. False if Valkey did not answer: the money counts as spent until another call.
         """
         try:
             ended = await retirement.end_runs(
@@ -224,8 +227,9 @@ class Limiter:
             )
         except (*STORE_FAILURES, *FAILURES) as error:
             logger.warning("reservations of %s's earlier runs are not reconciled yet: %r", instance, error)
-            return
+            return False
         self._metrics.retired.inc(ended)
+        return True
 
     def heartbeat(self) -> None:
         """Keep this run alive in every organization in which it has open reservations."""
@@ -366,9 +370,9 @@ class Limiter:
     async def _end_earlier_runs(self) -> None:
         """End earlier runs' reservations once their rows are in the ledger."""
         await self._valkey.wait_ready()
-        while not await self._drain(self._interval_s):  # noqa: ASYNC110  the ledger's state
-            await asyncio.sleep(self._interval_s)
-        await self.reconciled(self._epoch.instance)
+        interval_s, instance = self._interval_s, self._epoch.instance
+        while not (await self._drain(interval_s) and await self.reconciled(instance)):  # noqa: ASYNC110  servers' state
+            await asyncio.sleep(interval_s)
 
 
 def _now_ms() -> int:

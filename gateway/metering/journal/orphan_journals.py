@@ -39,12 +39,13 @@ class OrphanJournals:
         config: MeteringConfig,
         metrics: MeteringMetrics,
         drain_timeout_s: float = 10.0,
-        on_emptied: Callable[[str], Awaitable[None]] | None = None,
+        on_emptied: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         """own: this instance's journal folder, whose siblings are the other instances'.
 
         drain_timeout_s: shorter than an owner waits for its lock, so that an unreachable database does not keep the
-        owner from starting. on_emptied: called with the name of each instance whose whole journal is in the ledger.
+        owner from starting. on_emptied: called with the name of each instance whose whole journal is in the ledger,
+        before its owner can return; the journal is adopted again later if it returns False.
         """
         self._own = own
         self._ask = ask
@@ -96,12 +97,12 @@ class OrphanJournals:
             shipper.start()
             emptied = await shipper.drain(self._drain_timeout_s)
             await shipper.stop()
+            if emptied and self._on_emptied is not None:
+                emptied = await self._on_emptied(path.name)
             if emptied:
                 await journal.discard()
                 self._metrics.adopted.inc()
                 logger.warning("journal %s: adopted from an instance that is gone; all of it is in the ledger", path)
-                if self._on_emptied is not None:
-                    await self._on_emptied(path.name)
             return emptied
         except SlipstreamError as error:
             logger.warning("journal %s not adopted: %s", path, error)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from typing import Any
 
 import pytest
 
 from contracts.errors import BudgetUnavailable, InsufficientQuota, LimiterUnavailable, RequestTooExpensive
 from contracts.generation import Tier
+from gateway.limits import retirement
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level, Levels, Limits
 from gateway.limits.refusal import BudgetReached, LimitReached
 from gateway.limits.reservations import Reservation
 from gateway.wire.errors import headers_of
+from storage.valkey import CallTimeout
 from tests.gateway.limits.ledgers import Platform, die
 from tests.gateway.limits.store import AnyStore, MakeLimiter, Store, lapse
 from tests.waiting import eventually
@@ -237,6 +240,27 @@ async def test_a_dead_gateways_rates_and_places_lapse_and_its_money_stays(store:
     await fleet.reserve(alive, levels, 1)
     assert await fleet.left_micro(alive, levels) == 1_000 - 120 - 1
     assert running.id not in fleet.ledger.rows
+
+
+async def test_a_dead_runs_money_is_freed_though_valkey_does_not_answer_at_first(
+    fleet: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: one call without an answer, and the money stayed reserved until the gateway's next start."""
+    dead, levels, end_runs, tries = await fleet.gateway("a"), fleet.budget(1_000), retirement.end_runs, 0
+    await fleet.reserve(dead, levels, 700)
+    await die(dead)
+
+    async def late_at_first(*values: Any) -> int:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise CallTimeout("no answer in time")
+        return await end_runs(*values)
+
+    monkeypatch.setattr(retirement, "end_runs", late_at_first)
+    again = await fleet.gateway("a", lease_s=0.3)
+    await eventually(lambda: again.metric("retired_total") == 1)
+    await fleet.reserve(again, levels, 1_000)
 
 
 async def test_an_adopted_journal_frees_its_gateways_money(fleet: Platform) -> None:

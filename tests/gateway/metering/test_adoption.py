@@ -7,6 +7,8 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from contracts.usage import Finish, Outcome, Usage
+from gateway.metering.journal.disk import Disk
+from gateway.metering.journal.folder import JournalFolder
 from gateway.metering.journal.orphan_journals import OrphanJournals
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.metrics import MeteringMetrics
@@ -82,6 +84,27 @@ async def test_a_database_that_is_away_leaves_the_folder_as_it_is(tmp_path: Path
     ledger.error = None
     assert await adoption.look() == [tmp_path / "gw-1"]
     assert set(ledger.rows) == {record.key}
+
+
+async def test_a_folder_stays_until_its_budgets_no_longer_wait_for_it(tmp_path: Path) -> None:
+    """Fault: the folder was gone first, so a failure was final, and an owner that returned lost what it had open."""
+    other = await start(tmp_path / "gw-1")
+    await ended(other)
+    await other.stop()
+    (tmp_path / "gw-0").mkdir()
+    answers = [True, False]
+
+    async def emptied(instance: str) -> bool:
+        assert instance == "gw-1"
+        assert not JournalFolder(tmp_path / "gw-1", Disk()).try_lock(create=False), "its owner must not begin meanwhile"
+        return answers.pop()
+
+    adoption = _adoption(tmp_path / "gw-0", MemoryLedger())
+    adoption._on_emptied = emptied
+    await adoption.look()
+    assert await adoption.look() == []
+    assert await adoption.look() == [tmp_path / "gw-1"]
+    assert not answers
 
 
 async def test_what_a_person_should_see_is_not_deleted(tmp_path: Path) -> None:
