@@ -82,6 +82,7 @@ async def test_a_database_that_is_away_leaves_the_folder_as_it_is(tmp_path: Path
     assert other.backlog_rows == 1
     await other.stop()
     ledger.error = None
+    adoption._drain_timeout_s = 10.0
     assert await adoption.look() == [tmp_path / "gw-1"]
     assert set(ledger.rows) == {record.key}
 
