@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import UUID
 
 from gateway.limits.levels import MAX_MICRO, MAX_PER_DAY, MAX_PER_MINUTE, Limits
 from gateway.limits.priorities import MAX_SHARE
-from storage.tables.core import metadata
+from storage.tables.core import created_at, metadata
 
 # No foreign keys: a subject may be an organization, a project or a key.
 limits = Table(
@@ -30,6 +30,7 @@ limits = Table(
     Column("tier", Text),
     *(Column(name, BigInteger) for name in Limits.__struct_fields__),
     Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    created_at(),
     UniqueConstraint("subject_id", "level", "tier", postgresql_nulls_not_distinct=True),
     CheckConstraint("level IN ('organization', 'project', 'key')", name="level"),
     CheckConstraint("tier IN ('autocomplete', 'chat')", name="tier"),

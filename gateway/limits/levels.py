@@ -61,12 +61,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One row of the table `limits`. tier: None for all tiers together."""
+    """One row of the table `limits`. tier: None for all tiers together. created_ms: when the row was created, epoch
+    milliseconds: a rule that was deleted and created again has not counted what was used meanwhile."""
 
     level: Level
     subject_id: str
     tier: Tier | None
     limits: Limits
+    created_ms: int = 0
 
     @property
     def name(self) -> str:

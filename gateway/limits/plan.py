@@ -38,7 +38,7 @@ _limits_in_order = attrgetter(*(counter.value for counter in COUNTERS))
 
 class PlannedRule(msgspec.Struct, frozen=True):
     """One rule in the form that is counted. key: of its state in Valkey. limits: in COUNTERS' order, NO_LIMIT for
-    none."""
+    none. created_ms: see `Rule`."""
 
     level: Level
     subject_id: str
@@ -46,6 +46,7 @@ class PlannedRule(msgspec.Struct, frozen=True):
     name: str
     key: str
     limits: tuple[int, ...]
+    created_ms: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -125,7 +126,7 @@ def plan_of(prefix: str, levels: Levels, tier: Tier, *, share: int = 1, money_pe
 def planned(tagged: str, rule: Rule, share: int = 1, money_percent: int = 100) -> PlannedRule:
     """One rule in the form that is counted; tagged: the organization's prefix."""
     limits = _shared(rule.limits, share, money_percent)
-    return PlannedRule(rule.level, rule.subject_id, rule.tier, rule.name, tagged + rule.name, limits)
+    return PlannedRule(rule.level, rule.subject_id, rule.tier, rule.name, tagged + rule.name, limits, rule.created_ms)
 
 
 def amounts_of(requests: int, cost: Cost) -> tuple[int, ...]:

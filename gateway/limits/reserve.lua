@@ -1,7 +1,8 @@
 -- Reserves and settles over all rules of a request at once: in all of them, or in none.
 --
 -- KEYS  1 epochs   2 open   then one state per rule   last: tomb of the id
--- ARGV  1 verb: reserve | settle | look   2 epoch   3 plan, msgpack: {lease_ms, tomb_ms, {percent …}, {{name, limits} …}}
+-- ARGV  1 verb: reserve | settle | look   2 epoch   3 plan, msgpack: {lease_ms, tomb_ms, {percent …}, {rule …}},
+--          each rule {name, limits, created_ms}
 --       4 id   5 requests   6 input tokens   7 output tokens   8 micro (reserve: what to take; settle: what was used)
 --       9 incarnation
 
@@ -23,7 +24,7 @@ local function states(settling)
   for i = 1, count do
     local state = read(stored[i])
     local ahead = state[STAMP] > now -- clock set back
-    local changed = not (settling and state[LIMITS][1]) and adopt(state, rules[i][2])
+    local changed = not (settling and state[LIMITS][1]) and adopt(state, rules[i][2], rules[i][3] or 0)
     refill(state, state[LIMITS])
     if ahead or changed then write(KEYS[2 + i], state) end -- refusals alone would never write it
     all[i] = state

@@ -53,7 +53,7 @@ class Script:
 
     def described(self, plan: Plan) -> bytes:
         """The plan as the scripts read it."""
-        rules = [(rule.name, rule.limits) for rule in plan.rules]
+        rules = [(rule.name, rule.limits, rule.created_ms) for rule in plan.rules]
         return msgspec.msgpack.encode((self.lease_ms, self.tomb_ms, self.percents, rules))
 
     def upkeep(self, verb: str, keys: Sequence[str], *arguments: str | int | bytes) -> bytes:

@@ -39,8 +39,9 @@ local CONCURRENCY, DAILY, MONEY = 5, 6, 7
 -- count here and are therefore left out of the ledger's sum. SEEDED: the incarnation in which it was counted. DAYS: flat
 -- list of {day, tokens spent} of the other days that were today, the one that was so last at the end. LIMITS: of the
 -- newest reserve; empty: not known. TOLD: the percentage of a budget that was reported last, and TOLD_OF which budget's.
+-- CREATED: when the rule was created, in ms; -1: not known.
 local STAMP, TODAY, SPENT_TODAY, MONTH, SPENT_MONTH, SEEDED, ROUND, TOLD, HOLDERS, IDS = 1, 6, 7, 8, 9, 10, 11, 12, 13, 14
-local DAYS, LIMITS, TOLD_OF = 15, 16, 17
+local DAYS, LIMITS, TOLD_OF, CREATED = 15, 16, 17, 18
 
 local function divide_up(dividend, divisor)
   local rest = math.fmod(dividend, divisor) -- '%' would divide first and round
@@ -74,10 +75,11 @@ local today = math.floor(now / DAY)
 local month = month_of(today)
 
 local function read(stored)
-  if not stored then return { now, 0, 0, 0, 0, today, 0, month, 0, '', '', 0, {}, {}, {}, {}, -1 } end
+  if not stored then return { now, 0, 0, 0, 0, today, 0, month, 0, '', '', 0, {}, {}, {}, {}, -1, -1 } end
   local state = cmsgpack.unpack(stored)
   -- written before there were such fields
   state[DAYS], state[LIMITS], state[TOLD_OF] = state[DAYS] or {}, state[LIMITS] or {}, state[TOLD_OF] or -1
+  state[CREATED] = state[CREATED] or -1
   return state
 end
 
@@ -111,11 +113,17 @@ local function turn_pages(state)
 end
 
 -- The newest reserve says what the limits are. A bucket that was lowered is empty at most: what was used of the larger
--- one would keep the smaller one shut for many minutes. Whether they changed.
-local function adopt(state, limits)
+-- one would keep the smaller one shut for many minutes. A rule that was deleted and created again has not counted the
+-- money that was spent meanwhile. Whether they changed.
+local function adopt(state, limits, created)
   local known, changed = state[LIMITS], false
   state[LIMITS] = limits
-  if not known[1] then return false end
+  if created > state[CREATED] then
+    changed = state[CREATED] >= 0
+    if changed then unseed(state) end
+    state[CREATED] = created
+  end
+  if not known[1] then return changed end
   for counter = 1, 4 do
     if limits[counter] >= 0 and limits[counter] < known[counter] then
       state[STAMP + counter] = math.min(state[STAMP + counter], limits[counter] * MINUTE)

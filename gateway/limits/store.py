@@ -40,4 +40,5 @@ async def rules_of_all(
 def rule_of(row: asyncpg.Record) -> Rule:
     """A row of `gateway.limits`."""
     tier, limits = row["tier"], [row[name] for name in Limits.__struct_fields__]
-    return Rule(Level(row["level"]), str(row["subject_id"]), Tier(tier) if tier else None, Limits(*limits))
+    created_ms = int(row["created_at"].timestamp() * 1_000)
+    return Rule(Level(row["level"]), str(row["subject_id"]), Tier(tier) if tier else None, Limits(*limits), created_ms)

@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.errors import BudgetUnavailable, InsufficientQuota, LimiterUnavailable, RequestTooExpensive
 from contracts.generation import Tier
@@ -54,6 +55,21 @@ async def test_a_new_budget_begins_with_what_the_ledger_says(fleet: Platform) ->
         await fleet.reserve(gateway, one_tier, 701)
     assert caught.value.limit.remaining == 700 - 650  # what is open counts from the day the budget is made
     assert caught.value.limit.tier == "chat"
+
+
+async def test_a_budget_that_was_lifted_and_set_again_begins_with_what_the_ledger_says(fleet: Platform) -> None:
+    """Fault: it went on from what had been spent before it was lifted."""
+    gateway, budget = await fleet.gateway(), fleet.budget(1_000)
+    await fleet.finish("a", await fleet.reserve(gateway, budget, 100), 100)
+    gateway._open.fresh.clear()  # as once the change is known everywhere
+    await fleet.finish("a", await fleet.reserve(gateway, Levels(), 800), 800)
+    again = Levels.of(budget.organization_id, [replace(each, created_ms=1) for each in budget.rules])
+    with pytest.raises(BudgetReached) as caught:
+        await fleet.reserve(gateway, again, 101)
+    assert caught.value.limit.remaining == 100
+    await fleet.reserve(gateway, budget, 1)  # by a gateway that has not heard of it: it is not counted again
+    await fleet.reserve(gateway, again, 99)
+    assert gateway.metric("seeded_total", heard="all") == 2
 
 
 async def test_only_what_is_free_passes_a_budget_of_nothing(fleet: Platform) -> None:

@@ -229,7 +229,7 @@ def test_every_month_begins_when_the_calendar_says(timed: TimedStore, years: int
 def test_every_key_is_passed_as_a_key_and_all_share_a_hash_tag() -> None:
     rules = [
         Rule(Level.ORGANIZATION, "o", None, Limits(requests_per_minute=1)),
-        Rule(Level.KEY, "k", Tier.CHAT, Limits(tokens_per_minute=2)),
+        Rule(Level.KEY, "k", Tier.CHAT, Limits(tokens_per_minute=2), 99),
     ]
     plan = plan_of("p", Levels.of("o", rules), Tier.CHAT)
     assert plan is not None
@@ -242,7 +242,7 @@ def test_every_key_is_passed_as_a_key_and_all_share_a_hash_tag() -> None:
     assert amounts[:2] == [b"reserve", b"g.1"]
     assert msgspec.msgpack.decode(amounts[2]) == [
         *(11, 22, [50]),
-        [["organization:o:*", [1, -1, -1, -1, -1, -1, -1]], ["key:k:chat", [-1, -1, -1, 2, -1, -1, -1]]],
+        [["organization:o:*", [1, -1, -1, -1, -1, -1, -1], 0], ["key:k:chat", [-1, -1, -1, 2, -1, -1, -1], 99]],
     ]
     assert amounts[3:] == [b"r1", b"1", b"700", b"20", b"3", b"run"]
     assert words(calls.settle("r1", 0, Cost(5, 6, 7)))[8:9] == [b"settle"]

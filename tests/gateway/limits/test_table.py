@@ -25,3 +25,24 @@ async def test_the_table_holds_exactly_the_limits_the_limiter_takes(fresh_postgr
                     await connection.execute(f"UPDATE gateway.limits SET {field} = {outside}")
     finally:
         await connection.close()
+
+
+async def test_a_limit_that_is_set_again_is_as_old_as_before_unless_it_was_deleted(fresh_postgres_url: str) -> None:
+    connection = await asyncpg.connect(fresh_postgres_url)
+    subject = Level.KEY, uuid4(), None
+
+    async def created_ms() -> int:
+        [rule] = await limit_store.rules_of(connection, *subject[:2])
+        return rule.created_ms
+
+    try:
+        await limit_store.put_rule(connection, *subject, Limits(money_micro_per_month=1))
+        await connection.execute("UPDATE gateway.limits SET created_at = created_at - interval '1 hour'")
+        first_ms = await created_ms()
+        await limit_store.put_rule(connection, *subject, Limits(money_micro_per_month=2))
+        assert await created_ms() == first_ms
+        await limit_store.put_rule(connection, *subject, Limits())
+        await limit_store.put_rule(connection, *subject, Limits(money_micro_per_month=2))
+        assert await created_ms() > first_ms
+    finally:
+        await connection.close()
