@@ -100,6 +100,9 @@ class Valkey:
     async def wait_ready(self) -> None:
         """Wait for a connection."""
         await self._ready.wait()
+        while not self.connected:  # lost in this turn of the loop, so `_ready` is not cleared yet
+            await asyncio.sleep(0)
+            await self._ready.wait()
 
     async def stop(self) -> None:
         """Close the connection; commands in flight end with ConnectionLost."""

@@ -122,6 +122,14 @@ async def test_disconnect_fails_what_is_in_flight_and_reconnects(tmp_path: Path)
         await client.stop()
 
 
+async def test_a_connection_that_was_lost_in_this_turn_is_not_ready(client: Valkey) -> None:
+    """Fault: a caller that waited got a client that was not connected."""
+    assert client._link is not None
+    client._link.connection_lost(None)
+    await client.wait_ready()
+    assert await client.call(pack(("ECHO", "a"))) == b"a"
+
+
 @in_virtual_time
 async def test_a_server_that_never_answers_again_is_given_up(tmp_path: Path) -> None:
     async with Peer(tmp_path / "s") as peer:
