@@ -29,8 +29,9 @@ def prompt_budget(pause_s: float, generation_s: float, token_s: float | None, mo
 
 
 def running_limit(pause_s: float, generation_s: float, running: int, most: int) -> int:
-    """Number of sequences that may run: no more than now if generation for them takes `pause_s` or longer."""
-    return max(min(running, most), MIN_RUNNING) if generation_s >= pause_s else most
+    """Number of sequences that may run: `most`, or no more than now and `MIN_RUNNING` if generation for them takes
+    `pause_s` or longer."""
+    return min(max(running, MIN_RUNNING), most) if generation_s >= pause_s else most
 
 
 class StepCosts:
