@@ -24,7 +24,8 @@ def prompt_budget(pause_s: float, generation_s: float, token_s: float | None, mo
     `generation_s`. token_s: cost of a prompt token, None if unknown; most: the largest step."""
     if token_s is None:
         return min(FIRST_TOKENS, most)
-    fitting = int(max(pause_s - generation_s, 0.0) / token_s) if token_s > 0 else most
+    # bounded before it is converted: `pause_ms` may be infinite
+    fitting = int(min(max(pause_s - generation_s, 0.0) / token_s, most)) if token_s > 0 else most
     return min(max(fitting, MIN_TOKENS), most)
 
 

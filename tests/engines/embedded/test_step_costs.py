@@ -3,6 +3,7 @@ moves."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from engines.embedded.step_costs import (
     prompt_budget,
     running_limit,
 )
-from tests.engines.embedded.tiny import make_engine, request
+from tests.engines.embedded.tiny import finish, make_engine, request
 
 PAUSE_S = 0.1
 SECONDS = st.floats(0.0, 0.5)
@@ -33,6 +34,11 @@ def test_as_many_prompt_tokens_as_fit(pause_s: float, generation_s: float, token
     while fitting < most and (fitting + 1) * token_s <= max(pause_s - generation_s, 0.0) * (1 + 1e-12):
         fitting += 1
     assert abs(found - min(max(fitting, MIN_TOKENS), most)) <= 1  # a quotient that is whole but for rounding
+
+
+@pytest.mark.parametrize("token_s", [1e-3, 5e-324])
+def test_a_pause_without_a_limit_is_the_largest_step(token_s: float) -> None:
+    assert prompt_budget(math.inf, 0.2, token_s, 512) == 512
 
 
 def test_an_unknown_cost_begins_small() -> None:
@@ -122,3 +128,11 @@ def test_slow_steps_do_not_lift_the_limit_of_running_sequences(
         engine.step()
         running.append(len(engine.scheduler.running))
     assert max(running) == 2
+
+
+def test_prompts_are_computed_if_streams_may_pause_forever(tiny_model: Path) -> None:
+    engine = make_engine(tiny_model, pause_ms=math.inf)
+    engine.submit(request("stream", range(5, 30), max_tokens=40))
+    engine.step()
+    prompt = request("prompt", range(40, 90), max_tokens=2)
+    assert {rid for rid, _ in finish(engine, prompt)} == {"stream", "prompt"}
