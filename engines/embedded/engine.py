@@ -145,6 +145,8 @@ class Engine:
             self.scheduler.computed(work.up_to(cut[work.sequence]) if work.sequence in cut else work)
         ended = [sequence for sequence in self.scheduler.running if sequence.finish is not None]
         for sequence in ended:
+            if sequence.is_broken:
+                self._clear_pages(sequence)
             self.scheduler.remove(sequence)
         now = self._clock()
         before = self.stats.generation_tokens
@@ -219,14 +221,17 @@ class Engine:
                     "request %s failed: the model computed NaN or infinity after %d tokens; check its weights",
                     sequence.request.rid, len(sequence.tokens),
                 )  # fmt: skip
-                # the next owners may overwrite only parts of these pages
-                self._runner.clear([page for page in sequence.pages if self.pages.is_only(page)])
+                self._clear_pages(sequence)
             self.scheduler.remove(sequence)
             self.stats.request_s.observe(now - sequence.arrived_s)
         elif not text:
             return None
         sequence.emitted_s = now
         return self._delta(sequence, text)
+
+    def _clear_pages(self, sequence: Sequence) -> None:
+        """Clear the pages of a broken sequence, because their next owners may overwrite only parts of them."""
+        self._runner.clear([page for page in sequence.pages if self.pages.is_only(page)])
 
     def _sweep_waiting(self, now: float) -> list[Delta]:
         """Refuse requests that waited too long to start, and emit an empty delta for each silent preempted sequence."""

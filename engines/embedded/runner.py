@@ -140,6 +140,7 @@ class Runner:
         )
         goes_on = None if wanted is None else wanted.goes_on
         hidden, outputs = native(rows.batch, self._store.pages, self._layers, goes_on)
+        self._mark_broken_of_ended(rows.order)
         rows = _of_those_who_stay(rows)
         if self._pooling is not None:
             pool(self._pooling, hidden, rows.order)
@@ -153,6 +154,15 @@ class Runner:
         if hidden.shape[0] > len(rows.order):
             _mark_broken(rows.order, hidden)
         return Ran(picks, states, {} if wanted is None else wanted.cut)
+
+    def _mark_broken_of_ended(self, order: Collection[Span]) -> None:
+        """Mark sequences that have ended meanwhile and left numbers that are not finite in this step's pages. Their
+        final states do not show it, because they may be uninitialised."""
+        size = self._store.page_tokens
+        for sequence, start, stop in order:
+            if sequence.finish is not None:
+                written = sequence.pages[start // size : -(-stop // size)]
+                sequence.is_broken = sequence.is_broken or not self._store.are_finite(written)
 
     def _replay(
         self, plan: StepPlan, graphs: DecodeGraphs, states: dict[Sequence, Tensor]

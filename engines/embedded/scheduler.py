@@ -158,6 +158,7 @@ class Scheduler:
         for fork in work.forks:
             fork.computed = sequence.computed
             fork.prompt_scores = list(sequence.prompt_scores)
+            fork.is_broken = sequence.is_broken
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a running sequence. Its pages stay in the cache until they are needed."""

@@ -86,6 +86,11 @@ class KVStore:
         """Zero pages in all layers, because the unused rest of a page is multiplied by 0, and 0 times NaN is NaN."""
         self.pages[:, torch.tensor(pages, dtype=torch.int64, device=self.pages.device)] = 0
 
+    def are_finite(self, pages: list[int]) -> bool:
+        """Whether no number in these pages is NaN or infinite. Not for a store in 8 bits."""
+        numbers = self.pages[:, torch.tensor(pages, dtype=torch.int64, device=self.pages.device)]
+        return math.isfinite(numbers.sum(dtype=torch.float32).item())
+
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Copy keys and values of single tokens in all layers, between slots (page * page_tokens + offset)."""
         slots = self.pages.flatten(1, 2)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from engines.embedded.engine import Engine
 from engines.embedded.output import Delta
@@ -16,6 +17,8 @@ from tests.engines.embedded.test_random_load import check_idle, check_running
 from tests.engines.embedded.tiny import CONFIG, drain, finish, make_engine, random_weights, request, text, write_model
 
 LAYERS = 4
+NATIVE = {**CONFIG, "head_dim": 64, "num_hidden_layers": LAYERS}
+BROKEN_ID = 700
 STEP = 4 * BLOCK
 PROMPT = [5 + at % 1_500 for at in range(STEP)]
 
@@ -23,7 +26,7 @@ PROMPT = [5 + at % 1_500 for at in range(STEP)]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that our kernels compute; of slipstream-code's form, whose kernels other tests have compiled."""
-    config = {**CONFIG, "head_dim": 64, "num_hidden_layers": LAYERS, "max_position_embeddings": 2 * STEP}
+    config = {**NATIVE, "max_position_embeddings": 2 * STEP}
     return write_model(tmp_path_factory.mktemp("models") / "native", config, random_weights(config))
 
 
@@ -105,6 +108,20 @@ def test_choices_that_share_a_prompt_leave_together_while_it_is_computed(folder:
     assert sorted((delta.index, delta.completion_tokens) for delta in at.told) == [(0, 0), (1, 0), (2, 0)]
     assert not engine.busy
     check_idle(engine)
+
+
+@pytest.mark.parametrize("piece", [1, LAYERS - 1, 2 * LAYERS - 2])
+def test_a_prompt_that_is_left_leaves_no_numbers_that_are_not_finite(tmp_path: Path, piece: int) -> None:
+    config = {**NATIVE, "max_position_embeddings": 2 * STEP, "tie_word_embeddings": False}
+    weights = random_weights(config)
+    weights["model.embed_tokens.weight"][BROKEN_ID] = torch.nan
+    engine = engine_of(write_model(tmp_path / "broken", config, weights))
+    engine.submit(request("left", [5, BROKEN_ID, *PROMPT[: 2 * BLOCK - 2]], choices=3))
+    at = At(piece, lambda: engine.abort("left"))
+    assert engine.step(at) == []
+    assert len(at.told) == 3
+    assert engine.store.pages.isfinite().all(), "the next owner of a page may fill only a part of it"
+    assert engine.pages.free == engine.pages.total, "none of it is cached"
 
 
 def test_a_request_that_comes_within_a_step_runs_in_the_next_and_one_that_left_at_once_never_does(folder: Path) -> None:
