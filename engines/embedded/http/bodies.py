@@ -72,9 +72,9 @@ class SamplingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """A hint that the prefix cache does not need."""
 
     rid: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-    priority: int | None = None
+    priority: Annotated[int, Meta(ge=-(2**30), le=2**30)] | None = None
     cache_salt: str | None = None
-    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**30)] | None = None
     min_p: Share | None = None
     repetition_penalty: Annotated[float, Meta(ge=MIN_PENALTY, le=2)] | None = None
     ignore_eos: bool | None = None

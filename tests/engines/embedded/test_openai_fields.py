@@ -455,6 +455,8 @@ CHATS: list[tuple[dict[str, Any], str]] = [
     ({"reasoning_effort": "low"}, "reasoning_effort"),
     ({"repetition_penalty": 0}, "repetition_penalty"),
     ({"repetition_penalty": 1e-45}, "repetition_penalty"),
+    ({"top_k": 10**400}, "top_k"),  # no float holds them, in the thread of all requests
+    ({"priority": -(10**400)}, "priority"),
     ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
     ({"chat_template_kwargs": {"silent": True}}, "messages"),  # without a token the model cannot begin
     ({"store": True}, "store"),
