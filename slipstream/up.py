@@ -444,7 +444,7 @@ def _write_settings(path: Path, settings: Settings) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise folder_error(path, error) from None

@@ -82,6 +82,14 @@ def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, said: str) ->
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize(("encoding", "byte"), [("latin-1", "0xe9 at offset 5"), ("utf-16", "0xff at offset 0")])
+def test_a_file_that_is_not_utf_8_is_one_clear_line(tmp_path: Path, encoding: str, byte: str) -> None:
+    path = write(tmp_path, "")
+    path.write_bytes("# caf\u00e9\n".encode(encoding))
+    with pytest.raises(ConfigError, match=f"byte {byte} is not UTF-8; save the settings file in UTF-8"):
+        load(Whole, path, {})
+
+
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gateway\.prot: unknown setting \(SLIPSTREAM_GATEWAY__PROT\)"):
         load(Whole, None, {"SLIPSTREAM_GATEWAY__PROT": "1"})
