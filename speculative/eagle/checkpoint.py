@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from contracts.errors import ConfigError
 from speculative.eagle.config import ARCHITECTURE, VOCABULARY_MAPS, HeadConfig
@@ -54,7 +57,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
     """Read a head. Raises ConfigError with the file and the missing, unknown or misshapen tensor."""
     config = _read_config(folder)
     head = EagleHead(config)
-    tensors = load_file(str(folder / "model.safetensors"))
+    tensors = _read_tensors(folder / "model.safetensors")
     state = head.state_dict()
     if config.guesses_all:
         tensors = {name: state[name] for name in VOCABULARY_MAPS} | tensors
@@ -71,11 +74,23 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> EagleHead:
     return head.to(dtype).eval()
 
 
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(str(path))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror or error}; give the folder of a whole head"
+        ) from None
+    except SafetensorError as error:
+        raise ConfigError(f"{path}: not a whole safetensors file: {error}; write or fetch it again") from None
+
+
 def _read_config(folder: Path) -> HeadConfig:
     path = folder / "config.json"
     try:
-        raw = msgspec.json.decode(path.read_bytes())
-        layers = raw.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids")
+        raw = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        own = raw.get("eagle_config")
+        layers = own.get("eagle_aux_hidden_state_layer_ids") if isinstance(own, dict) else None
         config = msgspec.convert({**raw, "eagle_aux_hidden_state_layer_ids": layers}, HeadConfig)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None

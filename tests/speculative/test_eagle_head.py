@@ -203,6 +203,17 @@ def test_a_broken_checkpoint_is_refused_by_name(tmp_path: Path, change: object, 
         load(tmp_path)
 
 
+def test_weights_that_are_missing_or_cut_are_refused_by_name(tmp_path: Path) -> None:
+    save(made(), tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match=r"model\.safetensors: not a whole safetensors file"):
+        load(tmp_path)
+    weights.unlink()
+    with pytest.raises(ConfigError, match=r"model\.safetensors: cannot be read"):
+        load(tmp_path)
+
+
 def test_a_broken_config_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.json: cannot be read"):
         load(tmp_path)
@@ -214,6 +225,12 @@ def test_a_broken_config_is_refused_by_name(tmp_path: Path) -> None:
         load(tmp_path)
     path.write_bytes(msgspec.json.encode({**config, "hidden_size": "x"}))
     with pytest.raises(ConfigError, match="hidden_size"):
+        load(tmp_path)
+    path.write_bytes(msgspec.json.encode({**config, "eagle_config": None}))
+    with pytest.raises(ConfigError, match="eagle_aux_hidden_state_layer_ids"):
+        load(tmp_path)
+    path.write_bytes(b"[]")
+    with pytest.raises(ConfigError, match=r"config\.json: Expected `object`"):
         load(tmp_path)
 
 
