@@ -80,11 +80,13 @@ def limit(replica: Replica, live: LiveLease, end: LeaseEnd, now: float) -> None:
         return
     if end.engine_full:
         learnt.refused(replica.leases)
-    elif end.finish is Finish.COMPLETE and (live.ttft_s or live.waits_for_first_token):
+        return
+    whole = live.ask is not None and not live.ask.max_output_tokens  # vectors and scores have no first token
+    if end.finish is Finish.COMPLETE and (live.ttft_s or whole):
         prompt_tokens = max(live.prompt_tokens - end.usage.cached_tokens, 1)
         in_flight = (live.in_flight + replica.leases) / 2
         ttft_s, decode_s = live.ttft_s, now - live.first_token_at
-        if live.waits_for_first_token:  # vectors or scores, which come whole
+        if whole:
             ttft_s, decode_s = now - live.since, 0.0
             learnt.first_token(ttft_s, prompt_tokens, replica.leases)
         learnt.answered(ttft_s, decode_s, prompt_tokens, end.usage.completion_tokens, in_flight)

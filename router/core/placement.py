@@ -338,7 +338,7 @@ class Placer:
 
     def _queue(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Queue the request unless it could not be served in time. If the queue is full, refuse a request, of the
-        lowest class first, unless the request itself would wait in vain: lower classes are not ahead of it."""
+        lowest class first."""
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
@@ -346,14 +346,14 @@ class Placer:
         in_vain = (
             not shedding and pool.wait_estimator.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
         )
-        if in_vain and not full:
-            detail = f"its turn would come in {wait_s:.2g} s, after its deadline"
-            self.refuse_overloaded(pool, waiting, Reason.TURN_TOO_LATE, now, out, detail)
-            return
-        if full:
-            last = pool.queue.last()
-            if last is None or in_vain or not self._gives_way(pool, last, waiting):
-                self.refuse_overloaded(pool, waiting, Reason.QUEUE_FULL, now, out)
+        if full or in_vain:
+            last = pool.queue.last() if len(pool.queue) else None
+            if last is None or not self._gives_way(pool, last, waiting, full=full, in_vain=in_vain):
+                if full:
+                    self.refuse_overloaded(pool, waiting, Reason.QUEUE_FULL, now, out)
+                else:
+                    detail = f"its turn would come in {wait_s:.2g} s, after its deadline"
+                    self.refuse_overloaded(pool, waiting, Reason.TURN_TOO_LATE, now, out, detail)
                 return
             self.unqueue(last)
             self.refuse_overloaded(pool, last, Reason.OUTRANKED, now, out)
@@ -393,12 +393,15 @@ class Placer:
                     spared.add(waiting)
         return spared
 
-    def _gives_way(self, pool: PoolState, last: QueuedRequest, newcomer: QueuedRequest) -> bool:
-        """Whether the last request in the full queue is refused instead of the new one."""
+    def _gives_way(
+        self, pool: PoolState, last: QueuedRequest, newcomer: QueuedRequest, *, full: bool, in_vain: bool
+    ) -> bool:
+        """Whether the last request in line is refused instead of the new one. in_vain: whether the new one would wait
+        past its deadline; a lower class, which is not ahead of it, could not help it then."""
         if last.ask.priority != newcomer.ask.priority:
-            return last.ask.priority < newcomer.ask.priority
+            return not in_vain and last.ask.priority < newcomer.ask.priority
         theirs, own = (pool.queue.tenant(account_of(waiting.ask)) for waiting in (last, newcomer))
-        return theirs.waiting / theirs.share > (own.waiting + 1) / own.share
+        return full and theirs.waiting / theirs.share > (own.waiting + 1) / own.share
 
     def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """Seconds until one more request like this one would get its turn."""

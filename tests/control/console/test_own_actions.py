@@ -19,6 +19,7 @@ from tests.control.api.lone_gateway import LoneGateway
 from tests.control.console.browser import PASSWORD, Answer, Browser, Town
 
 NEW = "five other words in line"
+ISSUER = "https://id.example"
 LEAVES = {
     "POST /session": ["console_session.create"],
     "POST /welcome/preview": [],
@@ -77,6 +78,11 @@ async def test_every_change_of_ones_own_account_is_in_the_log(town: Town, other_
         await did("POST /welcome", {"token": token, "password": NEW}, by=guest, who=invited)
         await did("DELETE /membership", by=guest, who=invited)
         known = await town.account(Role.VIEWER)
+        await town.database.execute(  # it has signed in by the provider before
+            "UPDATE gateway.console_accounts SET oidc_issuer = $1, oidc_subject = $2"
+            " WHERE principal_id = (SELECT id FROM gateway.principals WHERE email = $2)",
+            *(ISSUER, known),
+        )
         there = guest.at(other_gateway.url)
         there.cookies[PROVED] = _proved(town, known)
         organization_id = town.organizations["ours"]
@@ -86,7 +92,7 @@ async def test_every_change_of_ones_own_account_is_in_the_log(town: Town, other_
 
 def _proved(town: Town, email: str) -> str:
     """The cookie of a sign-in that has returned from a provider."""
-    proved = Proved("https://id.example", email, email, time.time() + 60)
+    proved = Proved(ISSUER, email, email, time.time() + 60)
     sealed = seal(town.pepper, f"{USE} Proved", msgspec.json.encode(proved))
     return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
