@@ -21,8 +21,6 @@ import pytest
 
 MAX = 10
 """More kinds of failure than this are not chance."""
-_STOPS = frozenset({"-x", "--exitfirst"})
-"""With these, tests after the first failure did not run."""
 FLAKY = "TEST_FLAKY"
 DEFAULT_FLAKY = Path(__file__).parents[1] / "build" / "flaky.txt"
 
@@ -33,6 +31,12 @@ class Failures:
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
         self.passed: set[str] = set()
+        self.stops = False
+        """Whether the run ends at a number of failures (`-x`, `--maxfail`): some tests may not have run."""
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """pytest has read its arguments."""
+        self.stops = bool(config.getoption("maxfail"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One phase of a test has ended. xdist's processes report to the one that this runs in."""
@@ -61,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     again = set().union(*map(_failing_again, kinds.values()))
     flaky = {test: said for test, said in failures.found.items() if test not in again}
     _note(flaky)
-    return 0 if len(flaky) == len(failures.found) and not _STOPS.intersection(arguments) else code
+    return 0 if len(flaky) == len(failures.found) and not failures.stops else code
 
 
 def record_failures(file: str, tests: Sequence[str]) -> None:

@@ -63,10 +63,11 @@ def test_a_repeat_that_is_skipped_and_a_run_that_stopped_early_prove_nothing(tmp
     )
     ended, flaky = run(tmp_path, skipped=skipped)
     assert (ended.returncode, flaky) == (pytest.ExitCode.TESTS_FAILED, [])
-    (tmp_path / "known").unlink()
     (tmp_path / "test_skipped.py").unlink()
-    ended, flaky = run(tmp_path, "-x", flakes=FLAKES, unrun=BROKEN)
-    assert (ended.returncode, len(flaky)) == (pytest.ExitCode.TESTS_FAILED, 1)
+    for count, stop in enumerate(("-x", "--maxfail=1"), 1):
+        (tmp_path / "known").unlink()
+        ended, flaky = run(tmp_path, stop, flakes=FLAKES, unrun=BROKEN)
+        assert (ended.returncode, len(flaky)) == (pytest.ExitCode.TESTS_FAILED, count)
 
 
 def test_tests_that_fail_for_different_reasons_are_repeated_in_a_process_each(tmp_path: Path) -> None:
