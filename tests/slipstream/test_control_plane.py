@@ -139,16 +139,19 @@ async def test_one_that_was_never_asked_stops() -> None:
 
 
 async def test_one_stops_while_it_loads() -> None:
-    free, loaded = threading.Event(), Loaded()
+    loads, free, loaded = threading.Event(), threading.Event(), Loaded()
 
     def load() -> Loaded:
+        loads.set()
         free.wait()
         return loaded
 
     plane = ControlPlane(load)
     plane.start()
+    await eventually(loads.is_set)
     await plane.stop()
     free.set()
+    await eventually(lambda: "control plane" not in {task.get_name() for task in asyncio.all_tasks()})
     assert loaded.started == 0
 
 

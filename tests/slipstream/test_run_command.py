@@ -157,7 +157,7 @@ async def test_a_client_runs_with_a_key_that_ends_with_it(
         assert secret not in str(told["arguments"])
         assert secret not in said
         (key,) = await connection.fetch(
-            "SELECT revoked_at, expires_at - created_at AS life, requests_per_minute, max_concurrency"
+            "SELECT revoked_at, expires_at - k.created_at AS life, requests_per_minute, max_concurrency"
             " FROM gateway.api_keys k JOIN gateway.limits ON subject_id = k.id"
         )
         assert key["revoked_at"] is not None

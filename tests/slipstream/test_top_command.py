@@ -72,9 +72,9 @@ async def test_every_number_equals_the_rows(shell: Shell, fresh_postgres_url: st
     connection = await asyncpg.connect(fresh_postgres_url)
     await adopt(connection, OBJECTIVES)
     await connection.execute("INSERT INTO gateway.desired_states VALUES (1, $1)", document.encode((), POOLS))
-    await connection.execute(
-        "INSERT INTO gateway.usage_hourly SELECT date_trunc('hour', now(), 'UTC'), $1, $1, $1, 'm', 'chat', 1, 0, 0, 0,"
-        " 0, 0, 2500000",
+    await connection.execute(  # yesterday's, and one that is not over today, even if midnight comes in between
+        "INSERT INTO gateway.usage_hourly SELECT date_trunc('hour', now() + days * interval '1 day', 'UTC'), $1, $1,"
+        " $1, 'm', 'chat', 1, 0, 0, 0, 0, 0, 2500000 FROM unnest('{-1,1}'::int[]) AS days",
         UUID(int=1),
     )
     choose, now = random.Random(5), datetime.now(UTC)
