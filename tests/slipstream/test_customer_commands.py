@@ -278,32 +278,38 @@ async def test_a_delivery_that_waits_for_its_next_attempt_is_sent_at_once_when_a
 
 
 async def test_a_bound_of_prompts_is_tried_before_it_is_set(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
-    now_ms = int(datetime.now(UTC).timestamp() * 1e3)
+    now_ms, key = int(datetime.now(UTC).timestamp() * 1e3), await key_of(connection)
+    for project, name in (("web", "other"), ("app", "third")):
+        await shell.must("keys", "create", "--create-missing", *ACME, "--project", project, "--name", name)
     await connection.execute(
         """
         INSERT INTO gateway.request_traces
                (request_id, organization_id, project_id, key_id, status, total_ms, phases_ms, tier, prompt_tokens)
         SELECT 'req_' || lpad(to_hex($1::bigint - ago_ms), 12, '0') || 'x' || number, organization_id, project_id, k.id,
                200, 1, '{}', tier, prompt
-          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
-               (VALUES (1, 1000, 'chat', 100), (2, 1000, 'chat', 40000), (3, 1000, 'autocomplete', 50000),
-                       (4, 1000, 'chat', NULL), (5, 864000000, 'chat', 90000)) AS seen (number, ago_ms, tier, prompt)
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id
+          JOIN (VALUES (1, 'ci', 1000, 'chat', 100), (2, 'ci', 1000, 'chat', 40000),
+                       (3, 'ci', 1000, 'autocomplete', 50000), (4, 'ci', 1000, 'chat', NULL),
+                       (5, 'ci', 864000000, 'chat', 90000), (6, 'other', 1000, 'chat', 45000),
+                       (7, 'third', 1000, 'chat', 100)) AS seen (number, key, ago_ms, tier, prompt) ON k.name = key
         """,
         now_ms,
     )
     said = (await shell.must("customers", "limits", "preview", *ACME, "--max-prompt-tokens", "32000")).splitlines()
-    assert said[0].startswith("a bound of 32,000 tokens a prompt would have refused 2 of 3 requests (66.7%) since ")
-    assert said[0].endswith(", of 1 keys")
+    assert said[0].startswith("a bound of 32,000 tokens a prompt would have refused 3 of 5 requests (60.0%) since ")
+    assert said[0].endswith(", of 2 keys")
     assert said[2].split() == ["web", "ci", "3", "2", "50,000", "50,000"]
     one_tier = ("--project", "web", "--key", "ci", "--tier", "chat")
     chat = await shell.must("customers", "limits", "preview", *ACME, *one_tier, "--max-prompt-tokens", "32000")
     assert "refused 1 of 2 requests (50.0%)" in chat
+    web = await shell.must("customers", "limits", "preview", *ACME, "--project", "web", "--max-prompt-tokens", "32000")
+    assert "refused 3 of 4 requests (75.0%)" in web
     longer = await shell.must("customers", "limits", "preview", *ACME, "--since", "30d", "--json")
     assert msgspec.json.decode(longer)["longest_prompt_tokens"] == 90_000
     bound = ("--project", "web", "--tier", "chat", "--max-prompt-tokens", "32000")
     done = await shell.must(*SET, *ACME, *bound)
     assert done == "project web of acme, tier chat: 32,000 tokens a prompt"
-    levels = (await levels_of_all(connection, [await key_of(connection)]))[0]  # as a gateway reads them
+    levels = (await levels_of_all(connection, [key]))[0]  # as a gateway reads them
     cap = levels.cap(Tier.CHAT)
     assert levels.capped
     assert cap is not None
@@ -363,17 +369,20 @@ async def test_a_session_is_listed_and_shown_turn_by_turn(
 
 
 async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: asyncpg.Connection[Any]) -> None:
+    await shell.must("keys", "create", "--create-missing", *ACME, "--project", "app", "--name", "other")
     await connection.execute(
         """
         INSERT INTO gateway.request_traces
                (request_id, organization_id, project_id, key_id, status, error_code, total_ms, phases_ms, model)
         SELECT 'req_' || number, organization_id, project_id, k.id, status, code, 12, '{}', 'slipstream-chat'
-          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id,
-               (VALUES (1, 200, NULL), (2, 429, 'insufficient_quota')) AS seen (number, status, code)
+          FROM gateway.api_keys k JOIN gateway.projects p ON p.id = project_id
+          JOIN (VALUES (0, 'other', 200, NULL), (1, 'ci', 200, NULL), (2, 'ci', 429, 'insufficient_quota'))
+               AS seen (number, key, status, code) ON k.name = key
         """
     )
-    everything = (await shell.must("requests", "list", *ACME, "--key", "ci", "--project", "web")).splitlines()
-    assert [line.split()[-1] for line in everything] == ["request", "req_2", "req_1"]
+    for narrowed in (("--project", "web"), ("--key", "ci", "--project", "web")):
+        listed = (await shell.must("requests", "list", *ACME, *narrowed)).splitlines()
+        assert [line.split()[-1] for line in listed] == ["request", "req_2", "req_1"]
     _, line = (await shell.must("requests", "list", *ACME, "--error-code", "insufficient_quota")).splitlines()
     told = ["429", "insufficient_quota", "slipstream-chat", "-", "-", "0.00", "USD", "-", "12", "ms", "req_2"]
     assert line.split()[2:] == told
@@ -407,7 +416,8 @@ async def test_requests_are_listed_by_key_and_error(shell: Shell, connection: as
     of_engine = (await shell.must("requests", "show", "req_2")).splitlines()[-1]
     assert of_engine.endswith("0 generated; exact, engine_refused, not billed"), "a refusal is not the engine's error"
     assert '"tpot_ms":9.5' in await shell.must("requests", "show", "req_1", "--json")
-    assert '"request_id":"req_1"' in await shell.must("requests", "list", *ACME, "--status", "200", "--json")
+    good = (await shell.must("requests", "list", *ACME, "--status", "200", "--json")).splitlines()
+    assert [msgspec.json.decode(line)["request_id"] for line in good] == ["req_1", "req_0"]
 
 
 async def test_each_list_and_each_change_is_also_json_a_line(shell: Shell) -> None:

@@ -128,6 +128,10 @@ async def test_good_tokens_cost_what_the_rows_say(billed: Billed) -> None:
     assert [each["amount_micro"] for each in whole["data"]] == [invoice["amount_micro"]]
     short = await billed.owner.get(f"/organizations/{billed.id}/slo/token-costs?{PERIOD}&length=short")
     assert {each["length"] for each in short["data"]} == {"short"}
+    chat = await billed.owner.get(f"/organizations/{billed.id}/slo/token-costs?{PERIOD}&tier=chat")
+    assert [each["amount_micro"] for each in chat["data"]] == [
+        each["amount_micro"] for each in report["data"] if each["tier"] == "chat"
+    ]
 
 
 async def test_a_period_that_is_too_long_is_refused_by_name(billed: Billed) -> None:

@@ -101,8 +101,11 @@ async def test_the_deployment_is_told_by_organization_pool_and_side(people: Peop
     told = {tuple(each[name] for name in FIELDS): each["good_tokens"] for each in found if each["project_id"] in ours}
     assert told == expected
     some = next(iter(traffic.projects))
-    [one] = await operator.pages(f"/slo/goodput?bucket=all&organization_id={some}&tier=chat&length=short")
-    assert one["requests"] >= 1
+    project = traffic.projects[some]
+    narrowed = f"organization_id={some}&project_id={project}&tier=chat&length=short&model=small"
+    [one] = await operator.pages(f"/slo/goodput?bucket=all&{narrowed}")
+    kind = ("chat", "short", "small")
+    assert one["requests"] == sum(of["requests"] for group, of in traffic.totals(some).items() if group[3:6] == kind)
     assert one["organization_id"] is None, "not grouped by"
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -131,6 +132,14 @@ async def test_filters_narrow_totals_and_events_alike(books: AttemptRecord) -> N
         asked = "".join(f"&{kind}_id={each}" for each in some)
         totals = await books.pages(f"/usage?{SPAN}{asked}&bucket=all&group_by={kind}")
         assert {total[f"{kind}_id"]: total["requests"] for total in totals} == {each: counts[each] for each in some}
+        for each in some:
+            events = await books.pages(f"/usage/events?{SPAN}&{kind}_id={each}&billed=true&limit=100")
+            assert Counter(event[f"{kind}_id"] for event in events) == {each: counts[each]}
+    model, count = Counter(one.opened.model for one in books.rows if one.billed).most_common(1)[0]
+    [total] = await books.pages(f"/usage?{SPAN}&model={quote(model)}&bucket=all")
+    assert total["requests"] == count
+    events = await books.pages(f"/usage/events?{SPAN}&model={quote(model)}&billed=true&limit=100")
+    assert Counter(event["model"] for event in events) == {model: count}
     assert await books.pages("/usage?start=2026-01-01T00:00:00Z&end=2026-02-01T00:00:00Z&bucket=all") == []
     assert await books.pages("/usage/events?start=2026-03-02T06:00:00Z&end=2026-04-01T00:00:00Z") == []
 
@@ -378,6 +387,13 @@ async def test_listed_requests_have_their_tokens_and_billed_amount(people: Peopl
         for bound, wanted in (("start", ordered[2:]), ("end", ordered[:2])):
             found = await books.pages(f"/requests?model=listed&{bound}={edge}")
             assert sorted(each["request_id"] for each in found) == wanted
+        for name in ("tier", "pool", "project_id"):
+            value = next(value for each in made if (value := getattr(each, name)) is not None)
+            of_all = f"/requests?start=2026-02-01T00:00:00Z&organization_id={books.id}&{name}={value}"
+            found = await books.client.pages(of_all)
+            assert {each["request_id"] for each in found} == {
+                each.request_id for each in made if getattr(each, name) == value
+            }
     finally:
         await people.database.execute("DELETE FROM gateway.request_traces WHERE request_id = ANY($1)", dear)
 
