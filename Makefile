@@ -43,14 +43,14 @@ test-billing: $(DEV)  ## bill 20,000 requests while services are killed, compare
 test-sglang: $(DEV)  ## against the real SGLang, until the first failure (SGLANG_VENV=... SGLANG_SERVE=script TIMES=10)
 	for time in $$(seq $(or $(TIMES),1)); do \
 	  SLIPSTREAM_TEST_SGLANG_VENV=$(SGLANG_VENV) SLIPSTREAM_TEST_SGLANG_SERVE=$(SGLANG_SERVE) \
-	    $(BIN)/python -m pytest -m sglang --timeout 1800 tests/sglang tests/e2e/test_real_sglang.py tests/e2e/test_mixed_pools.py \
+	    $(BIN)/python -m pytest -rs -m sglang --timeout 1800 tests/sglang tests/e2e/test_real_sglang.py tests/e2e/test_mixed_pools.py \
 	      $(ARGS) || exit 1; \
 	done
 
 test-vllm: $(DEV)  ## against the real vLLM, until the first failure (VLLM_VENV=... TIMES=3)
 	for time in $$(seq $(or $(TIMES),1)); do \
 	  SLIPSTREAM_TEST_VLLM_VENV=$(VLLM_VENV) \
-	    $(BIN)/python -m pytest -m vllm --timeout 1800 tests/vllm $(ARGS) || exit 1; \
+	    $(BIN)/python -m pytest -rs -m vllm --timeout 1800 tests/vllm $(ARGS) || exit 1; \
 	done
 
 check: $(DEV)  ## format, lint, types and import layers: the first part of CI
@@ -67,7 +67,7 @@ bench: $(DEV)  ## gateway overhead, compared with calling the engine directly
 	$(BIN)/python -m benchmarks.gateway_overhead $(ARGS)
 
 nightly: $(DEV)  ## slow tests, property tests with many new examples, and the real engines that are named (as test-sglang)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m '(nightly or hypothesis) and not sglang and not vllm and not gpu' \
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -rs -m '(nightly or hypothesis) and not sglang and not vllm and not gpu' \
 	  --timeout 1800 $(ARGS)
 	$(if $(SGLANG_VENV),$(MAKE) test-sglang)
 	$(if $(VLLM_VENV),$(MAKE) test-vllm)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from contracts.dated_request_id import arrived_at_s
+from contracts.dated_request_id import arrived_at_s, mint
 from control.api.moments import month as month_of
 from control.billing.invoice import as_csv, invoice_of
 from control.billing.rollup import roll_up
@@ -372,7 +372,8 @@ async def test_listed_requests_have_their_tokens_and_billed_amount(people: Peopl
         )
         for request_id in dear
     ]
-    await write(people.database, made)
+    theirs = replace(made[0], request_id=mint(BEGIN), organization_id=people.organizations["theirs"])
+    await write(people.database, [*made, theirs])
     try:
         listed = await books.pages("/requests?model=listed&limit=2")
         assert {each["request_id"]: each["amount_micro"] for each in listed} == {
@@ -395,7 +396,9 @@ async def test_listed_requests_have_their_tokens_and_billed_amount(people: Peopl
                 each.request_id for each in made if getattr(each, name) == value
             }
     finally:
-        await people.database.execute("DELETE FROM gateway.request_traces WHERE request_id = ANY($1)", dear)
+        await people.database.execute(
+            "DELETE FROM gateway.request_traces WHERE request_id = ANY($1)", [*dear, theirs.request_id]
+        )
 
 
 async def test_a_request_without_a_trace_is_told_from_its_attempts(books: AttemptRecord) -> None:
