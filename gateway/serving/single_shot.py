@@ -1,5 +1,6 @@
 """Serves a request without output on an engine, with one body in each direction. The client gets nothing before the
-journal record is closed, so a request is billed only if its client can have the whole response."""
+journal record is closed, so a request is billed only if its client can have the whole response. The exception is a
+disk that fails then: the client gets an error, and the record is written and billed later."""
 
 from __future__ import annotations
 
