@@ -26,6 +26,7 @@ from engines.http.engine_connections import EngineConnections, Opening
 from engines.http.keys import OneKey
 from engines.http.origin import Origin
 from tests.engines.responses import CHUNKED, EVENTS, SIZED, read_all
+from tests.waiting import GUARD_S
 
 GET = EngineRequest("GET", "/health")
 POST = EngineRequest("POST", "/v1/completions", b'{"a":1}')
@@ -174,24 +175,24 @@ async def test_an_engine_notices_that_the_reader_left(server: Server, engines: E
     stream = await engines.open(server.url, POST)
     await stream.read()
     stream.close()
-    await asyncio.wait_for(server.gone.wait(), 30)
+    await asyncio.wait_for(server.gone.wait(), GUARD_S)
 
 
 async def test_cancelling_before_the_answer_closes_the_connection(server: Server, engines: EngineConnections) -> None:
     server.handle = stay_silent
     opening = asyncio.ensure_future(engines.open(server.url, POST))
-    await asyncio.wait_for(server.asked.wait(), 30)
+    await asyncio.wait_for(server.asked.wait(), GUARD_S)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    await asyncio.wait_for(server.gone.wait(), 30)
+    await asyncio.wait_for(server.gone.wait(), GUARD_S)
 
 
 async def test_silence_is_a_timeout_and_closes_the_connection(server: Server, engines: EngineConnections) -> None:
     server.handle = stay_silent
     with pytest.raises(EngineTimeout, match=r"The engine did not answer within 0\.05 s"):
         await engines.open(server.url, POST, response_timeout_s=0.05)
-    await asyncio.wait_for(server.gone.wait(), 30)
+    await asyncio.wait_for(server.gone.wait(), GUARD_S)
 
 
 async def test_fetch_limits_size(server: Server, engines: EngineConnections) -> None:
@@ -213,9 +214,9 @@ async def test_fetch_limits_time(server: Server, engines: EngineConnections) -> 
 async def test_a_closed_port_is_an_engine_failure(engines: EngineConnections) -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    with pytest.raises(EngineFailed, match="The engine cannot be reached"):
-        await engines.open(f"http://127.0.0.1:{port}", GET)
+        port = sock.getsockname()[1]  # bound, so that no other process listens there
+        with pytest.raises(EngineFailed, match="The engine cannot be reached"):
+            await engines.open(f"http://127.0.0.1:{port}", GET)
 
 
 async def test_an_engine_that_does_not_accept_is_an_engine_failure(engines: EngineConnections) -> None:

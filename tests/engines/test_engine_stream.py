@@ -15,6 +15,7 @@ from engines.http.connection_pool import HEADER_BYTES, Connection, ConnectionPoo
 from engines.http.engine_stream import BUFFER_BYTES, EngineStream
 from engines.http.origin import Origin
 from tests.engines.responses import CHUNKED, CONTINUED, EVENTS, SIZED, UNTIL_CLOSE, read_all
+from tests.waiting import GUARD_S
 
 
 class FakeTransport(asyncio.Transport):
@@ -55,7 +56,7 @@ async def outcome(pieces: list[bytes], *, lost: bool) -> tuple[int, bytes, bool]
         connection.connection_lost(None)
     body = b""
     try:
-        while piece := await asyncio.wait_for(stream.read(), 5):
+        while piece := await asyncio.wait_for(stream.read(), GUARD_S):
             body += piece
     except EngineFailed:
         return stream.status, body, False

@@ -19,6 +19,7 @@ from slipstream.machine import Machine
 from slipstream.model_folder import SHIPPED
 from slipstream.progress import compiles
 from slipstream.settings import Settings
+from tests.waiting import GUARD_S
 
 MACHINE = Machine(cores=4, memory_bytes=8 * 1024**3, gpu_memory_bytes=0, native_bfloat16=True)
 CHAT, CODE = "slipstream-chat", "slipstream-code"
@@ -274,4 +275,4 @@ async def test_an_engine_that_compiles_its_kernels_is_seen_by_its_log(tmp_path: 
     assert not seen.done(), "the usual start"
     with log.open("a") as file:
         file.write(line.format(COMPILING) + "\n")
-    await asyncio.wait_for(seen, 30)
+    await asyncio.wait_for(seen, GUARD_S)

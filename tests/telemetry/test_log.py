@@ -20,6 +20,7 @@ from telemetry.current_request import CurrentRequest, current_request
 from telemetry.json_lines import JsonLines, json_line
 from telemetry.log import TextLines
 from tests.deployment import free_port
+from tests.waiting import GUARD_S
 
 
 def record(message: object, *arguments: object, **more: object) -> logging.LogRecord:
@@ -108,7 +109,7 @@ def test_a_process_writes_nothing_but_json(tmp_path: Path) -> None:
     assert router.stderr is not None
     lines = [router.stderr.readline(), router.stderr.readline()]
     router.send_signal(signal.SIGTERM)
-    output, rest = router.communicate(timeout=30)
+    output, rest = router.communicate(timeout=GUARD_S)
     told = [json.loads(line) for line in [*lines, *rest.splitlines()]]
     assert router.returncode == 0
     assert output == ""
@@ -118,7 +119,7 @@ def test_a_process_writes_nothing_but_json(tmp_path: Path) -> None:
 
 def test_so_does_one_that_cannot_start(tmp_path: Path) -> None:
     router = started(tmp_path, ROUTER__SOCKET=str(tmp_path / "absent" / "router.sock"))
-    _, errors = router.communicate(timeout=30)
+    _, errors = router.communicate(timeout=GUARD_S)
     assert router.returncode == 2
     told = [json.loads(line) for line in errors.splitlines()]
     assert told[-1]["level"] == "ERROR"
@@ -130,7 +131,7 @@ def test_so_does_one_that_cannot_start(tmp_path: Path) -> None:
 
 def test_an_unknown_format_stops_the_start(tmp_path: Path) -> None:
     router = started(tmp_path, LOGGING__FORMAT="xml")
-    _, errors = router.communicate(timeout=30)
+    _, errors = router.communicate(timeout=GUARD_S)
     assert router.returncode == 2
     assert errors.startswith("slipstream: logging.format: 'xml' is not one of: ")
 

@@ -26,6 +26,7 @@ from slipstream.worker_config import Queue
 from storage.audit_log import Actor, Change, record
 from tests.control.api.tampering import note_now, rewrite, tamper
 from tests.databases import as_owner
+from tests.waiting import GUARD_S
 
 
 async def write(connection: asyncpg.Connection[Any], count: int) -> None:
@@ -106,7 +107,7 @@ async def test_the_task_notes_the_head_and_says_who_owns_the_tables(
         await asyncio.to_thread(app.tasks[audit_tasks.NOTE_HEAD])
         assert noted(tmp_path) == []  # an empty log has no head
         with app.connection_for_read() as broker, contextlib.closing(broker.SimpleQueue("celery")) as queue:
-            again = queue.get(timeout=5).headers
+            again = queue.get(timeout=GUARD_S).headers
         assert again["task"] == audit_tasks.NOTE_HEAD
         assert again["eta"], "not at once: its first rows come any moment"
         await write(connection, 2)

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import aiohttp
 
 from tests.control.console.browser import Browser, Town
+from tests.waiting import GUARD_S
 
 EVENTS = "/admin/v1/events?topics=usage,requests"
-GUARD_S = 30.0
 
 
 @contextlib.asynccontextmanager

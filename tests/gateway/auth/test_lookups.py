@@ -9,6 +9,7 @@ import pytest
 
 from gateway.auth.key_record import KeyRecord, Reason, Refusal
 from gateway.auth.lookups import Lookups
+from tests.waiting import GUARD_S
 
 READERS, BATCH_KEYS = 2, 10
 
@@ -91,5 +92,5 @@ async def test_who_has_an_answer_takes_no_later_one_from_the_line() -> None:
     assert not second[0].done()
     more.set()
     for asked in (*asking, *second):
-        assert isinstance(await asyncio.wait_for(asked, 30.0), Refusal)
+        assert isinstance(await asyncio.wait_for(asked, GUARD_S), Refusal)
     await line.stop()

@@ -40,7 +40,7 @@ async def test_enforces_its_share_when_told_to(make_limiter: MakeLimiter, tmp_pa
     limiter = await make_limiter(
         f"unix://{tmp_path}/nobody", call_timeout_s=0.05, when_unavailable="local", expected_instances=4
     )
-    key, limits = new_id(), Limits(requests_per_minute=100, tokens_per_minute=4_000, max_concurrency=12)
+    key, limits = new_id(), Limits(requests_per_minute=24, tokens_per_minute=4_000, max_concurrency=12)
     assert limiter.metric("mode") == 1
     open_ones = [await limiter.take(new_id(), key, limits, 100) for _ in range(3)]
     with pytest.raises(LimitReached) as caught:
@@ -50,7 +50,7 @@ async def test_enforces_its_share_when_told_to(make_limiter: MakeLimiter, tmp_pa
         await limiter.settle(reservation, Cost())
         await limiter.settle(reservation, Cost())
     whole_share = await limiter.take(new_id(), key, limits, 1_000)
-    assert left(whole_share.state, Counter.REQUESTS).remaining == 21  # 100 / 4, four made
+    assert left(whole_share.state, Counter.REQUESTS).remaining == 2  # 24 / 4, four made
     assert left(whole_share.state, Counter.TOKENS).remaining == 0
     with pytest.raises(LimiterUnavailable):  # fits the limit, not the share: not the client's fault
         await limiter.take(new_id(), key, limits, 2_000)
