@@ -214,7 +214,8 @@ def _judge_slice(name: str, nights: Sequence[Night], spell: int, rule: NightRule
         return _undecided(name, None, _why_nothing(name, nights), score)
     failing = [one for one in found if one.upper < 0.0 and one.tonight_is_lower]
     if failing:
-        worst = min(failing, key=lambda one: one.upper)
+        # the version before goes first: only a failure against it lets a promotion be undone
+        worst = min(failing, key=lambda one: (one.against is not Against.VERSION_BEFORE, one.upper))
         reason = (
             f"{_points(worst.difference)} over {worst.items} items of {_nights(worst.nights)}, below "
             f"{_points(worst.upper)}, against {_named(worst.against)}"

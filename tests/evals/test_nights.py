@@ -162,6 +162,19 @@ def test_a_new_version_that_is_worse_fails_and_the_slice_and_the_change_are_name
     assert found.slices[0].decision is Decision.PASS
 
 
+def test_a_slice_that_fails_against_both_references_names_the_version_before() -> None:
+    """Fault: a greater loss against its own history hid that it was worse than before, and nothing was rolled back."""
+    nights = sound(8)
+    for day in (8, 9, 10, 11):
+        nights.append(night(day, {"lists": part(day, lost=0.3)}, NEW))
+    nights.append(night(12, {"lists": part(12, lost=0.9)}, NEW))
+    [failed] = judge(nights, RULE).failed
+    assert (failed.against, failed.nights) == (Against.VERSION_BEFORE, 5)
+    [of_own] = judge(nights[8:], RULE).failed
+    assert of_own.against is Against.HISTORY
+    assert of_own.upper < failed.upper
+
+
 def test_a_gross_loss_that_no_version_records_fails_the_first_night_against_the_models_own_history() -> None:
     nights = [*sound(8), night(8, {"facts": part(8), "lists": part(8, lost=0.7)})]
     found = judge(nights, RULE)
