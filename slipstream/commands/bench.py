@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tools.bench.summary import Figure, Summary
 
 MAX_AT_ONCE = 10_000
+MAX_RATE = 100_000
 """The key's limit of concurrent requests: above every load."""
 LONGEST = 1 << 30
 """Longer than any prompt, in tokens."""
@@ -66,7 +67,7 @@ ROWS = (
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, max=MAX_RATE, min_open=True),
     metavar="REQUESTS",
     help="Requests per second at random times, without a limit on concurrent ones; instead of --streams.",
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 100
 PEAK_HOURS = (20.5, 21.5)
+MAX_LOAD = 10_000
 
 
 @click.command()
@@ -184,8 +185,8 @@ def _numbers(text: str) -> list[float]:
         numbers = [float(part) for part in text.split(",")]
     except ValueError as error:
         raise ConfigError(f"--load {text!r}: give numbers with commas between them, such as 1,2,3") from error
-    if min(numbers) <= 0:
-        raise ConfigError(f"--load {text!r}: loads must be above 0")
+    if not all(0 < number <= MAX_LOAD for number in numbers):
+        raise ConfigError(f"--load {text!r}: give loads above 0, and at most {MAX_LOAD:,}")
     return numbers
 
 

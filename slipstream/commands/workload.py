@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from contracts.errors import ConfigError
 from contracts.printable import printable
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.moment import MOMENT, moment
@@ -72,6 +73,8 @@ def workload(
     """
     from tools.workload.report import workloads
 
+    if export is not None and not export.parent.is_dir():
+        raise ConfigError(f"--export {export}: give a file in a folder that exists")
     requests, names = asyncio.run(_read(deployment, organization, tier, since, until))
     if export is not None:
         _export(requests, export)

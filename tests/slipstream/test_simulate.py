@@ -97,6 +97,8 @@ def test_made_up_conversations_and_part_of_a_day() -> None:
     [
         ["--load", "quick"],
         ["--load", "0"],
+        ["--load", "inf"],
+        ["--load", "nan"],
         ["--policy", "nobody"],
         ["--node", "toaster"],
         ["--sessions", "--day", "100"],

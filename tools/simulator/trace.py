@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import lzma
+import zlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -40,7 +41,7 @@ def read_trace(path: Path) -> list[Arrival]:
         with _opened(path) as lines:
             numbered = ((number, line.strip()) for number, line in enumerate(lines, 1) if line.strip())
             arrivals = list(_parse(str(path), numbered))
-    except (OSError, UnicodeDecodeError, EOFError, lzma.LZMAError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise ConfigError(f"trace {path}: cannot be read: {error}", param="trace") from error
     if not arrivals:
         raise ConfigError(f"trace {path}: holds no requests", param="trace")

@@ -82,6 +82,11 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content[:40])
         with pytest.raises(ConfigError, match="cannot be read"):
             read_trace(tmp_path / name)
+    damaged = bytearray(gzip.compress(MOONCAKE.encode()))
+    damaged[10] ^= 0xFF
+    (tmp_path / "damaged.gz").write_bytes(damaged)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_trace(tmp_path / "damaged.gz")
 
 
 def test_copies_share_nothing_and_keep_what_they_share_inside(tmp_path: Path) -> None:

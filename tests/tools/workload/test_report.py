@@ -8,9 +8,12 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.errors import ConfigError
+from slipstream.commands.workload import workload
 from tools.workload.arrivals import burstiness, dispersion
 from tools.workload.mooncake import lines
 from tools.workload.report import quantiles, shared_prefixes, workloads
@@ -136,3 +139,8 @@ def test_a_workload_by_organization_and_tier() -> None:
     assert (chat.gap_s.p50, chat.turns.p50, chat.turns.p99) == (8.0, 1, 2)
     assert (chat.reusable_share, chat.cached_share) == (75 / 300, 40 / 300)
     assert (autocomplete.tier, autocomplete.requests, autocomplete.arrivals.rate) == ("autocomplete", 1, None)
+
+
+def test_a_file_in_a_folder_that_is_missing_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError, match=r"--export .*in a folder that exists"):
+        CliRunner().invoke(workload, ["--export", "/nowhere/at/all.jsonl"], catch_exceptions=False)
