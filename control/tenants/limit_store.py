@@ -28,7 +28,7 @@ SELECT subjects.name, rules.*
    AND ($1::uuid IS NULL OR subjects.organization_id = $1) AND ($2::uuid IS NULL OR subject_id = $2)
  ORDER BY array_position(ARRAY['organization', 'project', 'key'], level), subjects.name, subject_id, tier NULLS FIRST
 """
-# The limits have the order of `Limits`.
+# The limits have the order of `Limits`. A rule that gets a budget counts as new: it may have counted nothing before.
 _PUT = """
 INSERT INTO gateway.limits
        (level, subject_id, tier, requests_per_minute, input_tokens_per_minute, output_tokens_per_minute,
@@ -36,8 +36,9 @@ INSERT INTO gateway.limits
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (subject_id, level, tier)
     DO UPDATE SET (requests_per_minute, input_tokens_per_minute, output_tokens_per_minute, tokens_per_minute,
-                   max_concurrency, tokens_per_day, money_micro_per_month, max_prompt_tokens, updated_at)
-                = ($4, $5, $6, $7, $8, $9, $10, $11, now())
+                   max_concurrency, tokens_per_day, money_micro_per_month, max_prompt_tokens, updated_at, created_at)
+                = ($4, $5, $6, $7, $8, $9, $10, $11, now(),
+                   CASE WHEN limits.money_micro_per_month IS NULL THEN now() ELSE limits.created_at END)
 """
 _DELETE = "DELETE FROM gateway.{table} WHERE level = $1 AND subject_id = $2 AND tier IS NOT DISTINCT FROM $3"
 

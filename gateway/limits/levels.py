@@ -61,8 +61,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One row of the table `limits`. tier: None for all tiers together. created_ms: when the row was created, epoch
-    milliseconds: a rule that was deleted and created again has not counted what was used meanwhile."""
+    """One row of the table `limits`. tier: None for all tiers together. created_ms: when the row was created or got its
+    budget, epoch milliseconds: a budget that was lifted and set again has not counted what was spent meanwhile."""
 
     level: Level
     subject_id: str

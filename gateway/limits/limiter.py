@@ -192,11 +192,12 @@ class Limiter:
         """The present counters of these rules, and whether all of their money is counted. Raises LimiterUnavailable."""
         tagged = prefix_of(self._config.key_prefix, organization_id)
         plan = Plan(organization_id, tagged, tuple(planned(tagged, rule) for rule in rules))
-        counted = not plan.money_rules
-        if not counted and self.connected:
-            counted = await self._counting.count(plan.money_rules)
+        counted, look = not plan.money_rules, Calls(self._script, plan).look()
         try:
-            decided = decision(await self._valkey.call(Calls(self._script, plan).look()))
+            if not counted:
+                await self._valkey.call(look)  # a budget that was set again has to be counted again
+                counted = await self._counting.count(plan.money_rules)
+            decided = decision(await self._valkey.call(look))
         except STORE_FAILURES:
             raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
         return counters_of(RateState(plan, decided.left, decided.now_ms)), counted

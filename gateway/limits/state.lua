@@ -119,9 +119,9 @@ local function adopt(state, limits, created)
   local known, changed = state[LIMITS], false
   state[LIMITS] = limits
   if created > state[CREATED] then
-    changed = state[CREATED] >= 0
-    if changed then unseed(state) end
-    state[CREATED] = created
+    local again = state[CREATED] >= 0
+    if again then unseed(state) end
+    state[CREATED], changed = created, again or state[SEEDED] ~= '' -- refusals store it, too
   end
   if not known[1] then return changed end
   for counter = 1, 4 do

@@ -72,6 +72,23 @@ async def test_a_budget_that_was_lifted_and_set_again_begins_with_what_the_ledge
     assert gateway.metric("seeded_total", heard="all") == 2
 
 
+async def test_a_budget_that_served_no_request_before_it_was_lifted_is_counted_when_it_is_set_again(
+    fleet: Platform,
+) -> None:
+    """Fault: refusals stored no time of creation, so a budget that was spent when it was set never counted again."""
+    gateway, spent = await fleet.gateway(), Reservation(uuid.uuid4().hex, fleet.caller, Tier.CHAT, Cost())
+    fleet.ledger.close("a", spent, 1_000)
+    with pytest.raises(BudgetReached):
+        await fleet.reserve(gateway, fleet.budget(1_000), 1)
+    gateway._open.fresh.clear()  # as once the change is known everywhere
+    await fleet.finish("a", await fleet.reserve(gateway, Levels(), 800), 800)
+    again = [replace(each, created_ms=1) for each in fleet.budget(2_000).rules]
+    shown, counted = await gateway.standing(fleet.caller.organization_id, again)
+    assert (shown[0].remaining, counted) == (200, True)
+    with pytest.raises(BudgetReached):
+        await fleet.reserve(gateway, Levels.of(fleet.caller.organization_id, again), 201)
+
+
 async def test_only_what_is_free_passes_a_budget_of_nothing(fleet: Platform) -> None:
     gateway = await fleet.gateway()
     await fleet.reserve(gateway, fleet.budget(0), 0)

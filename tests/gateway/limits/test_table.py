@@ -27,22 +27,30 @@ async def test_the_table_holds_exactly_the_limits_the_limiter_takes(fresh_postgr
         await connection.close()
 
 
-async def test_a_limit_that_is_set_again_is_as_old_as_before_unless_it_was_deleted(fresh_postgres_url: str) -> None:
+async def test_a_rule_that_is_set_again_is_as_old_as_before_unless_its_budget_was_lifted(
+    fresh_postgres_url: str,
+) -> None:
     connection = await asyncpg.connect(fresh_postgres_url)
     subject = Level.KEY, uuid4(), None
 
-    async def created_ms() -> int:
+    async def aged_ms() -> int:
+        """When the rule was created, which is an hour earlier from now on."""
+        await connection.execute("UPDATE gateway.limits SET created_at = created_at - interval '1 hour'")
         [rule] = await limit_store.rules_of(connection, *subject[:2])
         return rule.created_ms
 
+    async def put(limits: Limits) -> None:
+        await limit_store.put_rule(connection, *subject, limits)
+
+    budget, hour_ms = Limits(money_micro_per_month=1), 3_600_000
     try:
-        await limit_store.put_rule(connection, *subject, Limits(money_micro_per_month=1))
-        await connection.execute("UPDATE gateway.limits SET created_at = created_at - interval '1 hour'")
-        first_ms = await created_ms()
-        await limit_store.put_rule(connection, *subject, Limits(money_micro_per_month=2))
-        assert await created_ms() == first_ms
-        await limit_store.put_rule(connection, *subject, Limits())
-        await limit_store.put_rule(connection, *subject, Limits(money_micro_per_month=2))
-        assert await created_ms() > first_ms
+        await put(budget)
+        first_ms = await aged_ms()
+        await put(Limits(money_micro_per_month=2))
+        assert await aged_ms() == first_ms - hour_ms
+        for without in (Limits(), Limits(max_prompt_tokens=9)):  # the latter counts nothing, either
+            await put(without)
+            await put(budget)
+            assert await aged_ms() >= first_ms
     finally:
         await connection.close()
