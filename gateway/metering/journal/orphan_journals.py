@@ -43,9 +43,10 @@ class OrphanJournals:
     ) -> None:
         """own: this instance's journal folder, whose siblings are the other instances'.
 
-        drain_timeout_s: shorter than an owner waits for its lock, so that an unreachable database does not keep the
-        owner from starting. on_emptied: called with the name of each instance whose whole journal is in the ledger,
-        before its owner can return; the journal is adopted again later if it returns False.
+        drain_timeout_s: limit of the drain and of `on_emptied`, each shorter than an owner waits for its lock, so that
+        a server that does not answer does not keep the owner from starting. on_emptied: called with the name of each
+        instance whose whole journal is in the ledger, before its owner can return; the journal is adopted again later
+        if it returns False.
         """
         self._own = own
         self._ask = ask
@@ -98,14 +99,15 @@ class OrphanJournals:
             emptied = await shipper.drain(self._drain_timeout_s)
             await shipper.stop()
             if emptied and self._on_emptied is not None:
-                emptied = await self._on_emptied(path.name)
+                async with asyncio.timeout(self._drain_timeout_s):
+                    emptied = await self._on_emptied(path.name)
             if emptied:
                 await journal.discard()
                 self._metrics.adopted.inc()
                 logger.warning("journal %s: adopted from an instance that is gone; all of it is in the ledger", path)
             return emptied
-        except SlipstreamError as error:
-            logger.warning("journal %s not adopted: %s", path, error)
+        except (SlipstreamError, TimeoutError) as error:
+            logger.warning("journal %s not adopted: %s", path, str(error) or "a server did not answer in time")
             return False
         finally:
             await asyncio.shield(_leave(shipper, journal))

@@ -13,6 +13,7 @@ from gateway.metering.journal.orphan_journals import OrphanJournals
 from gateway.metering.ledger.ledger import Ledger
 from gateway.metering.metrics import MeteringMetrics
 from tests.gateway.metering.samples import MemoryLedger, ended, opened, placed, quick, start, value
+from tests.waiting import GUARD_S
 
 
 async def _ask(url: str, driver: str, request_id: str, attempt: int) -> Usage | None:
@@ -106,6 +107,27 @@ async def test_a_folder_stays_until_its_budgets_no_longer_wait_for_it(tmp_path: 
     assert await adoption.look() == []
     assert await adoption.look() == [tmp_path / "gw-1"]
     assert not answers
+
+
+async def test_an_owner_can_start_though_a_server_does_not_answer_its_adopter(tmp_path: Path) -> None:
+    """Fault: its folder stayed locked for up to a minute, and it waits 15 s for the lock."""
+    other = await start(tmp_path / "gw-1")
+    await ended(other)
+    await other.stop()
+    (tmp_path / "gw-0").mkdir()
+    asked: list[str] = []
+
+    async def hangs(instance: str) -> bool:
+        asked.append(instance)
+        await asyncio.Event().wait()
+        return True
+
+    adoption = _adoption(tmp_path / "gw-0", MemoryLedger(), drain_timeout_s=0.2)
+    adoption._on_emptied = hangs
+    async with asyncio.timeout(GUARD_S):
+        while not asked:
+            assert await adoption.look() == []
+    await (await start(tmp_path / "gw-1")).stop()
 
 
 async def test_what_a_person_should_see_is_not_deleted(tmp_path: Path) -> None:
