@@ -16,6 +16,6 @@ class ShadowUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """What the worker forgets."""
 
     pair_retention_days: Days = 90
-    """Days the numbers of pairs, and votes, are kept."""
+    """Days the numbers of pairs, and votes, are kept. A release's count of votes is kept until it ends."""
     text_retention_days: Fixed[Days] = 14
     """Days the texts of reviews are kept; at most as long as pairs."""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tools.bench.summary import Figure, Summary
 
 MAX_AT_ONCE = 10_000
-MAX_RATE = 100_000
 """The key's limit of concurrent requests: above every load."""
+MAX_RATE = 100_000
 LONGEST = 1 << 30
 """Longer than any prompt, in tokens."""
 MAX_LATE_S = 0.05
