@@ -244,4 +244,4 @@ def _diagnosis(found: DiagnosisOf) -> Found:
         return Outcome.WARNING, f"{found.primary.cause.value}: {' '.join(found.primary.evidence)}", fix
     if found.burning:
         return Outcome.WARNING, "an alert fires, and no cause is above its threshold", f"`{command('diagnose')}`"
-    return Outcome.OK, f"{found.outcome.replace('_', ' ')}, in {found.requests:,} requests of the last hour", ""
+    return Outcome.OK, f"{found.outcome.replace('_', ' ')}; requests in the last hour: {found.requests:,}", ""

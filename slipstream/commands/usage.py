@@ -142,17 +142,18 @@ def invoice(deployment: Deployment, organization: str, month: str | None, form: 
     if period is None:
         raise click.BadParameter(f"{month!r} is not a month; write it as 2026-11", param_hint="--month")
 
-    async def run(begin: datetime, end: datetime) -> Invoice:
+    async def run(begin: datetime, end: datetime) -> tuple[str, Invoice]:
         settings = running_settings(*deployment)
         async with connected(settings) as connection:
             found = await organization_named(connection, organization)
-            return await invoice_of(connection, found, begin, end, settings.currency)
+            name = await connection.fetchval("SELECT name FROM gateway.organizations WHERE id = $1", found)
+            return name, await invoice_of(connection, found, begin, end, settings.currency)
 
-    found = asyncio.run(run(*period))
+    name, found = asyncio.run(run(*period))
     if form == "csv":
         print(as_csv(found), end="")
     else:
-        print(msgspec.json.encode(found).decode() if form == "json" else _invoice_text(found, organization))
+        print(msgspec.json.encode(found).decode() if form == "json" else _invoice_text(found, name))
 
 
 @usage.command()
