@@ -29,6 +29,9 @@ MAX_PIPELINED = 16
 HIGH_WATER_BYTES = 65_536
 """The limit of plain connections; uvloop's TLS would buffer eight times as much before it reports a slow client."""
 
+READ_PART = 0.1
+"""Part of an unread answer that a client must read in the time of a wait to get that time again for the rest."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -57,6 +60,8 @@ class ClientProtocol(HttpToolsProtocol):
         self._table = table
         self._certificate = certificate
         self._raw: asyncio.Transport | None = None
+        self._below: asyncio.Transport | None = None
+        """With TLS, the transport below it."""
         self._early = b""
         self._receiving: Waiting | None = None
         """The part of a request that the parser is reading."""
@@ -78,6 +83,10 @@ class ClientProtocol(HttpToolsProtocol):
         self._begun = 0
         """Number of requests so far."""
         self._handshake: asyncio.Task[None] | None = None
+        self._unread_bytes = 0
+        """Bytes of the answer that waited here when the wait for their reader began, or was last extended."""
+        self._part_bytes = 0
+        """Bytes that the client must read for an extension of this wait."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called when the connection is accepted, with TLS before its handshake."""
@@ -110,7 +119,8 @@ class ClientProtocol(HttpToolsProtocol):
                     context,
                     server_side=True,
                     ssl_handshake_timeout=self._table.config.head_timeout_s,
-                    ssl_shutdown_timeout=self._table.config.unread_timeout_s,
+                    # enough for all parts of an unread answer; the table ends the wait for a client that does not read
+                    ssl_shutdown_timeout=self._table.config.unread_timeout_s / READ_PART,
                 )
             )
             await asyncio.sleep(0)  # TLS takes the socket over …
@@ -127,7 +137,7 @@ class ClientProtocol(HttpToolsProtocol):
             self._table.forget(self)
             return
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        self._raw = transport
+        self._raw, self._below = transport, plain
         super().connection_made(transport)
         early, self._early = self._early, b""
         if early:
@@ -143,6 +153,11 @@ class ClientProtocol(HttpToolsProtocol):
             buffer[:size] = early[:size]
             protocol.buffer_updated(size)
             early = early[size:]
+
+    def shutdown(self) -> None:
+        """Called when the server stops: close if no request is in service."""
+        super().shutdown()
+        self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called when the client has left, or the gateway has closed the connection."""
@@ -248,6 +263,18 @@ class ClientProtocol(HttpToolsProtocol):
         elif self._over:
             self._end()
 
+    def reads_on(self, waiting: Waiting) -> bool:
+        """Whether the client has read enough of its answer in this wait to get the same time for the rest."""
+        if waiting not in (Waiting.READING, Waiting.CLOSING):
+            return False
+        before_bytes, self._unread_bytes = self._unread_bytes, self._unread()
+        return 0 < self._unread_bytes <= before_bytes - self._part_bytes
+
+    def _unread(self) -> int:
+        """Bytes that wait here to be read; TLS passes most of them to the transport below it at once."""
+        below = self._below
+        return self.transport.get_write_buffer_size() + (0 if below is None else below.get_write_buffer_size())
+
     def overdue(self, waiting: Waiting) -> None:
         """End a wait of the client that took too long."""
         if waiting is Waiting.HEAD and self._receiving is Waiting.HEAD:
@@ -334,6 +361,9 @@ class ClientProtocol(HttpToolsProtocol):
         else:
             waiting = self._receiving or Waiting.IDLE
         if waiting is not self.waiting:
+            if waiting is Waiting.READING or waiting is Waiting.CLOSING:
+                self._unread_bytes = self._unread()
+                self._part_bytes = max(1, int(READ_PART * self._unread_bytes))
             self._table.wait(self, waiting)
 
     def _refuse(self, error: SlipstreamError) -> None:

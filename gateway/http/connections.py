@@ -72,6 +72,10 @@ class Held(Protocol):
     """The organization that it serves; empty if it uses no share. While set, no new connection replaces it. Set by the
     table."""
 
+    def reads_on(self, waiting: Waiting) -> bool:
+        """Whether this wait, whose time is over, begins again because the client keeps reading its answer."""
+        ...
+
     def overdue(self, waiting: Waiting) -> None:
         """End the connection, whose wait has timed out."""
         ...
@@ -237,6 +241,9 @@ class ConnectionTable:
         for waiting, timeout_s in self._timeout_s.items():
             for since_s in (self._giving_way[waiting], self._kept[waiting]):
                 for connection in _begun_before(now_s - timeout_s, since_s):
+                    if connection.reads_on(waiting):
+                        self.wait(connection, waiting)
+                        continue
                     self._metrics.connection_ended(f"{waiting.value}_timeout")
                     self.wait(connection, None)
                     connection.overdue(waiting)

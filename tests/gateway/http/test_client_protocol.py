@@ -395,6 +395,40 @@ async def test_a_client_that_does_not_read_its_last_answer_is_cut(request_head: 
         await server.holds(0)
 
 
+async def large_at_once(scope: Any, receive: Any, send: Any) -> None:
+    answer(scope[SCOPE_KEY], b"x" * 20_000_000)
+
+
+async def large_in_asgi(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"20000000")]})
+    await send({"type": "http.response.body", "body": b"x" * 20_000_000, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize(
+    ("app", "request_head", "waiting"),
+    [
+        (large_at_once, b"GET / HTTP/1.0\r\n\r\n", Waiting.CLOSING),
+        (large_at_once, GET, Waiting.IDLE),
+        (large_in_asgi, GET, Waiting.READING),
+    ],
+    ids=["connection closes", "connection stays", "through ASGI"],
+)
+@on_uvloop
+async def test_a_client_that_reads_on_gets_all_of_a_large_answer(
+    app: App, request_head: bytes, waiting: Waiting
+) -> None:
+    async with served(app, unread_timeout_s=10, body_timeout_s=10, idle_timeout_s=10) as server:
+        reader, writer = await server.connect(request_head)
+        await server.waits_for(waiting)
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(4):
+            await reader.readexactly(4_000_000)
+            server.passes(10)
+        await reader.readexactly(4_000_000)
+        writer.transport.abort()
+
+
 @on_uvloop
 async def test_no_further_request_is_read_while_an_answer_is_unread() -> None:
     served_requests = 0

@@ -53,6 +53,9 @@ class Held:
         self.kept_for: str | None = None
         self.ended: str | None = None
 
+    def reads_on(self, waiting: Waiting) -> bool:
+        return False
+
     def overdue(self, waiting: Waiting) -> None:
         self.ended = waiting.value
 

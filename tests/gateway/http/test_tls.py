@@ -110,6 +110,32 @@ async def test_a_slow_reader_fills_the_channel_and_empties_it_and_small_pieces_l
 
 
 @on_uvloop
+async def test_over_tls_a_client_that_reads_on_gets_all_of_its_last_answer_and_a_stalled_one_is_cut(
+    config: TlsConfig,
+) -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        channel: ClientConnection = scope[SCOPE_KEY]
+        channel.start(200, [(b"content-length", b"20000000")])
+        channel.end(b"x" * 20_000_000)
+
+    async with serving(config, large, unread_timeout_s=0.1) as server:
+        reader, _ = await server.connect(
+            REQUEST.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"),
+            ssl=trusting(config),
+            server_hostname="localhost",
+        )
+        await server.waits_for(Waiting.CLOSING)
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(3):
+            await reader.readexactly(4_000_000)
+            server.passes(0.1)
+        assert server.ended == {}
+        server.passes(0.1)
+        assert server.ended == {"closing_timeout": 1}
+        await server.holds(0)
+
+
+@on_uvloop
 async def test_leaving_over_tls_is_told(config: TlsConfig) -> None:
     gone, begun = asyncio.Event(), asyncio.Event()
 
