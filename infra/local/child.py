@@ -136,7 +136,6 @@ class Child:
 
     def start(self) -> None:
         """Begin to run and watch the process; return at once."""
-        rotate(self.log, self._config.log_max_bytes, self._config.log_keep)
         self.state = State.STARTING
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {self.spec.name}")
         self._watcher.add_done_callback(lambda _: self._settled.set())  # if it raised, nothing else sets it
@@ -202,6 +201,7 @@ class Child:
         self._refusal = ""
         self._started_at = time.monotonic()
         try:
+            rotate(self.log, self._config.log_max_bytes, self._config.log_keep)
             await self.spec.before_start()
             process = await spawn(self.spec.launch, self.log)
         except (OSError, ConfigError) as error:

@@ -171,6 +171,16 @@ async def test_helpers_of_a_child_that_ends_are_ended_too(own_session: bool, tmp
     await child.stop()
 
 
+async def test_the_log_of_a_child_that_dies_again_and_again_is_rotated(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(QUICK, log_max_bytes=4_096, log_keep=1)
+    child = Child(_spec("dying", "print('x' * 5_000); raise SystemExit(1)"), tmp_path / "dying.log", config)
+    child.start()
+    await eventually(lambda: child.restarts >= 5)
+    await child.stop()
+    assert len(child.log.read_text()) < 2 * 5_000
+    assert len(os.listdir(tmp_path)) == 2  # noqa: PTH208
+
+
 async def test_stopping_while_it_waits_to_restart_does_not_start_it_again(tmp_path: Path) -> None:
     slow = LocalConfig(restart_first_s=3600.0, restart_max_s=3600.0, stable_after_s=3600.0)
     child = Child(_spec("patient", SLEEPER), tmp_path / "patient.log", slow)
