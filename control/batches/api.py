@@ -134,7 +134,11 @@ class BatchApi:
                 upload = await read_upload(content_type, body, draft, self._disk)
                 attributes = "batch", upload.filename, upload.size_bytes, upload.kept_s
                 await self.do(files.begin, key.caller, file_id, *attributes)
-                await self._store.put(file_id, draft)
+                try:
+                    await self._store.put(file_id, draft)
+                except OSError:
+                    await self._delete(key.caller, file_id)  # else its size counts for a day, at each retry
+                    raise
                 return await self.do(files.finish, key.caller, file_id)
         except OSError as error:
             raise _store_away(error) from None
@@ -152,13 +156,17 @@ class BatchApi:
     async def delete(self, key: KeyRecord, file_id: str) -> DeletedFile:
         """Delete a file. Raises NotFound and Conflict."""
         await self.do(files.remove, key.caller, file_id)
+        await self._delete(key.caller, file_id)
+        return DeletedFile(id=file_id)
+
+    async def _delete(self, owner: Caller, file_id: str) -> None:
+        """Delete the content of a file that no caller can find, and then its row."""
         try:
             await self._store.delete(file_id)
         except OSError as error:
             _log.warning("files: %s is deleted, and its content stays until the next sweep: %r", file_id, error)
         else:
-            await self.do(lambda connection, _caller: files.forget(connection, file_id), key.caller)
-        return DeletedFile(id=file_id)
+            await self.do(lambda connection, _caller: files.forget(connection, file_id), owner)
 
     def require_endpoint(self, key: KeyRecord, endpoint: Endpoint) -> None:
         """Raises ScopeMissing unless the key may send the requests of its batch."""

@@ -20,6 +20,8 @@ WORK = "batches.work"
 SWEEP = "batches.sweep"
 PERIODS_S = {WORK: 2.0, SWEEP: 3_600.0}
 """Interval of each task."""
+MAX_STUCK = 10
+"""Files that one sweep may fail to delete; more show that the store itself cannot be used."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,12 +42,21 @@ def add_tasks(app: Celery, database_url: str, store: Callable[[], FileStore], wa
 
 
 async def delete_left_over(database_url: str, store: FileStore) -> None:
-    """Delete files that have expired, or are left over from a crash. Raises asyncpg's errors and OSError."""
+    """Delete files that have expired, or are left over from a crash. A file that the store does not delete delays no
+    others. Raises asyncpg's errors, and OSError if the store deletes none."""
+    stuck: set[str] = set()
     connection = await connect(database_url, name="slipstream-batches-sweep")
     try:
-        while ids := await files.left_over(connection):
+        while ids := [each for each in await files.left_over(connection) if each not in stuck]:
             for file_id in ids:
-                await store.delete(file_id)
-                await files.forget(connection, file_id)
+                try:
+                    await store.delete(file_id)
+                except OSError as error:
+                    stuck.add(file_id)
+                    if len(stuck) > MAX_STUCK:
+                        raise
+                    _log.warning("batches: file %s could not be deleted, and is tried again: %r", file_id, error)
+                else:
+                    await files.forget(connection, file_id)
     finally:
         await connection.close()

@@ -4,6 +4,7 @@ result, and exactly the results are billed."""
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 
 from contracts.dated_request_id import mint as mint_request
 from contracts.desired_state import Model, Pool
-from contracts.errors import BodyTooLarge
+from contracts.errors import BodyTooLarge, ServiceError
 from contracts.generation import Caller, Tier
 from contracts.usage import Usage
 from control.batches import batches, claims, files, line_runner
-from control.batches.folder_store import FolderStore
+from control.batches.api import BatchApi
+from control.batches.folder_store import DRAFTS, FolderStore
 from control.batches.machine import CANCEL_ASKED, UNFINISHED, BatchStatus
 from control.batches.objects import FILE_ID, BatchObject, NewBatch, new_id
 from control.batches.overview import newest_batches, whole_batch
@@ -29,8 +31,10 @@ from control.batches.tasks import delete_left_over
 from control.billing.verification import last_days, verify
 from control.deferred import runner as leased
 from control.deferred.leases import Claim, LeaseLost
+from gateway.auth.key_record import KeyRecord
 from gateway.auth.keys import mint
 from gateway.desired import document
+from gateway.limits.levels import Levels
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import connect, lazy_pool
 from tests.control.batches.answering import PEPPER, Gateway, Refused, closed_run, gateway
@@ -489,6 +493,56 @@ async def test_uploads_beyond_the_room_of_an_organization_are_refused(
     with pytest.raises(BodyTooLarge, match="the limit is 1"):  # fault: output filled the disk, batch by batch
         await batches.create(world.connection, owner, body)
     await files.begin(world.connection, owner, f"{owner.organization_id}-output", "batch_output", "out.jsonl", 9, 3600)
+
+
+class FailingStore(FolderStore):
+    """Cannot delete one file, and stores none."""
+
+    stuck = ""
+
+    async def put(self, file_id: str, draft: Path) -> None:
+        await super().put(file_id, draft)
+        raise OSError("the disk failed")
+
+    async def delete(self, file_id: str) -> None:
+        if file_id == self.stuck:
+            raise OSError("the disk failed")
+        await super().delete(file_id)
+
+
+async def test_an_upload_that_the_store_refuses_takes_no_room(world: World, tmp_path: Path) -> None:
+    owner, _ = await world.tenant()
+    api = BatchApi(world.url, None, FailingStore(tmp_path))  # type: ignore[arg-type]
+    await api.start()
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n{}\r\n--x--\r\n'
+    )
+
+    async def body() -> AsyncIterator[bytes]:
+        yield form
+
+    with pytest.raises(ServiceError):
+        await api.upload(
+            KeyRecord(owner, Levels.of(owner.organization_id, ())), "multipart/form-data; boundary=x", body()
+        )
+    await api.stop()
+    held = "SELECT count(*) FROM gateway.files WHERE organization_id = $1"
+    assert await world.connection.fetchval(held, owner.organization_id) == 0
+    assert os.listdir(tmp_path) == [DRAFTS], "nothing without a row"  # noqa: PTH208
+
+
+async def test_a_file_that_cannot_be_deleted_delays_no_others(world: World, tmp_path: Path) -> None:
+    owner, _ = await world.tenant()
+    names = [await world.file(owner, [asked(1)]) for _ in range(3)]
+    await world.connection.execute("UPDATE gateway.files SET expires_at = now() WHERE id = ANY ($1)", names)
+    failing = FailingStore(world.store._folder)
+    found = "SELECT array_agg(id) FROM gateway.files WHERE id = ANY ($1)"
+    failing.stuck = next(each for each in await files.left_over(world.connection) if each in names)
+    await delete_left_over(world.url, failing)
+    assert await world.connection.fetchval(found, names) == [failing.stuck]
+    await delete_left_over(world.url, world.store)
+    assert await world.connection.fetchval(found, names) is None
 
 
 async def test_files_whose_time_is_over_are_deleted_with_their_contents(world: World, tmp_path: Path) -> None:
