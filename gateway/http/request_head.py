@@ -19,7 +19,8 @@ def refusal_of(
     """The refusal of this head; None if it is accepted. headers: with names in lower case."""
     size = len(url) + HEADER_OVERHEAD_BYTES * len(headers)
     seen: list[bytes] = []
-    twice = coding = b""
+    twice = b""
+    coding = None
     for name, value in headers:
         size += len(name) + len(value)
         if name in GIVEN_ONCE:
@@ -36,7 +37,7 @@ def refusal_of(
         return RequestError("The header 'host' is missing; HTTP/1.1 requires it (RFC 9112, 3.2). Send it once.")
     if twice:
         return RequestError(f"The header '{twice.decode()}' is given {seen.count(twice)} times; send it once.")
-    if coding and coding.strip().lower() != b"chunked":
+    if coding is not None and coding.strip().lower() != b"chunked":
         return TransferCodingUnsupported(
             "The body's transfer encoding is not supported; send 'chunked' alone, or a content-length."
         )

@@ -36,6 +36,7 @@ CHUNKED = (b"transfer-encoding", b"chunked")
         ("0.9", [HOST], "invalid_request"),
         ("2.0", [HOST], "invalid_request"),
         ("1.1", [HOST, (b"transfer-encoding", b"gzip, chunked")], "transfer_coding_unsupported"),
+        ("1.1", [HOST, (b"transfer-encoding", b"")], "transfer_coding_unsupported"),
         ("1.1", [HOST, CHUNKED, CHUNKED], "invalid_request"),
         ("1.0", [(b"transfer-encoding", b"gzip")], "transfer_coding_unsupported"),
         ("1.1", [HOST, (b"a", b"x" * 1_000)], "request_headers_too_large"),
@@ -57,6 +58,10 @@ async def says_ok(scope: Any, receive: Any, send: Any) -> None:
         (b"GET / HTTP/1.1\r\nhost: x\r\nauthorization: a\r\nAuthorization: b\r\n\r\n", (400, "invalid_request")),
         (
             b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+            (501, "transfer_coding_unsupported"),
+        ),
+        (
+            b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding:\r\ncontent-length: 3\r\n\r\nabc",
             (501, "transfer_coding_unsupported"),
         ),
     ],
