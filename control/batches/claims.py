@@ -18,6 +18,8 @@ from gateway.metering.ledger.ledger import Ledger
 
 GATEWAY_ID = "batches"
 """The worker's name in the ledger rows that bill results."""
+CONTENTS_BYTES = 8_000_000
+"""Size at which one read of results ends: the vectors of a single line may have 10 MB."""
 
 _STATUSES = ", ".join(f"'{each}'" for each in UNFINISHED)
 LEASES = Leases("gateway.batches", f"status IN ({_STATUSES})", "status")
@@ -59,7 +61,10 @@ UPDATE gateway.batches SET status = $3, {moment} = coalesce({moment}, now()), le
 """
 _FORGET_RESULTS = "DELETE FROM gateway.batch_results WHERE batch_id = $1"
 _CONTENTS = """
-SELECT line, content FROM gateway.batch_results WHERE batch_id = $1 AND ok = $2 AND line > $3 ORDER BY line LIMIT $4
+SELECT line, content
+  FROM (SELECT line, content, sum(octet_length(content)) OVER (ORDER BY line) - octet_length(content) AS before_bytes
+          FROM gateway.batch_results WHERE batch_id = $1 AND ok = $2 AND line > $3 ORDER BY line LIMIT $4) AS following
+ WHERE before_bytes < $5 ORDER BY line
 """
 _KEY_HASH = "SELECT hash FROM gateway.api_keys WHERE id = $1"
 _BY_STATUS = f"""
@@ -190,10 +195,11 @@ async def _store(
 async def contents(
     connection: Connection, batch_id: str, file: ResultFile, after: int, limit: int
 ) -> list[tuple[int, bytes]]:
-    """Results of one file in the order of their lines, after line `after`."""
+    """Results of one file in the order of their lines, after line `after`: at most `limit`, and no more once they have
+    `CONTENTS_BYTES`."""
     return [
         (row["line"], row["content"])
-        for row in await connection.fetch(_CONTENTS, batch_id, file is ResultFile.OUTPUT, after, limit)
+        for row in await connection.fetch(_CONTENTS, batch_id, file is ResultFile.OUTPUT, after, limit, CONTENTS_BYTES)
     ]
 
 

@@ -495,6 +495,24 @@ async def test_uploads_beyond_the_room_of_an_organization_are_refused(
     await files.begin(world.connection, owner, f"{owner.organization_id}-output", "batch_output", "out.jsonl", 9, 3600)
 
 
+async def test_large_results_are_written_a_few_at_a_time(world: World) -> None:
+    """Fault: 500 lines with vectors of 10 MB each were read at once, which no worker survives."""
+    owner, _ = await world.tenant()
+    batch_id = await world.batch(owner, 3)
+    insert = "INSERT INTO gateway.batch_results (batch_id, line, ok, content) VALUES ($1, $2, true, $3)"
+    large = b"x" * (claims.CONTENTS_BYTES * 3 // 4)
+    await world.connection.executemany(insert, [(batch_id, line, large) for line in (1, 2, 3)])
+
+    async def lines(after: int) -> list[int]:
+        found = await claims.contents(world.connection, batch_id, claims.ResultFile.OUTPUT, after, 500)
+        assert {content for _, content in found} <= {large}
+        return [line for line, _ in found]
+
+    assert [await lines(after) for after in (0, 2, 3)] == [[1, 2], [3], []]
+    await world.connection.execute("DELETE FROM gateway.batch_results WHERE batch_id = $1", batch_id)
+    await world.connection.execute("DELETE FROM gateway.batches WHERE id = $1", batch_id)
+
+
 class FailingStore(FolderStore):
     """Cannot delete one file, and stores none."""
 
