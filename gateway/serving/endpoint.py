@@ -141,10 +141,11 @@ class InferenceEndpoint(Generic[AskedT]):
             spans.begin(arrival)
             names.trace_id = arrival.trace_id or ""
         ended = await self._serve(arrival, connection, receive, names)
+        # a path may have a model's name, which is as long as any client likes
         if spans is not None:
-            spans.end(arrival, scope["path"], ended)
+            spans.end(arrival, shortened(scope["path"]), ended)
         if access_log is not None:
-            access_log.write(arrival, scope["path"], ended, names.organization_id)
+            access_log.write(arrival, shortened(scope["path"]), ended, names.organization_id)
 
     async def _serve(
         self, arrival: Arrival, connection: ClientConnection, receive: Receive, names: CurrentRequest

@@ -157,6 +157,17 @@ async def test_the_access_log_has_a_line_for_each_request_that_nobody_can_forge(
         assert shlex.split(first)[0] == f"request_id={ledger.opened.request_id}"
 
 
+async def test_a_strangers_path_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Fault: with a model in its path, a request without a key wrote 60 kB for each millisecond of the loop."""
+    caplog.set_level(logging.INFO, "gateway.serving.access_log")
+    async with harness() as platform, endpoint(platform) as (parts, session, url):
+        parts.access_log = AccessLog()
+        async with session.post(f"{url}/{'é' * 5_000}", data=STREAM, headers={"x-line-key": ""}) as response:
+            assert response.status == 401
+        (line,) = [record.getMessage() for record in caplog.records if record.name == "gateway.serving.access_log"]
+        assert len(line) < 2_000
+
+
 @pytest.mark.parametrize(
     ("driver", "streamed", "exact"), [("sglang", True, True), ("sglang", False, True), ("openai", True, False)]
 )
