@@ -90,6 +90,25 @@ def test_compose_runs_commands_there_are_on_files_there_are(tmp_path: Path) -> N
     assert services["gateway"]["ports"] == [f"127.0.0.1:8000:{read.gateway.port}"]
 
 
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("gateway", {"router", "valkey", "postgres"}),
+        ("worker", {"valkey", "postgres"}),
+        ("evals", {"valkey", "postgres"}),
+    ],
+)
+def test_compose_stops_a_service_before_those_that_it_needs(name: str, needed: set[str]) -> None:
+    """Fault: a gateway's last requests met a router and a Valkey that had been stopped with it."""
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    outlasting, pending = set[str](), [name]
+    while pending:
+        further = set(services[pending.pop()].get("depends_on", ())) - outlasting
+        outlasting |= further
+        pending += further
+    assert needed <= outlasting
+
+
 def test_the_image_copies_what_there_is() -> None:
     for line in re.findall(r"^COPY (?!--from)(.*)$", (COMPOSE / "Dockerfile").read_text(), re.M):
         assert (ROOT / line.split()[0]).exists(), line
