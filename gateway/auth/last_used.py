@@ -14,13 +14,15 @@ from storage.engine import borrow
 WRITE_TIMEOUT_S = 10.0
 
 # In one order and skipping locked rows, so that gateways writing the same keys cannot deadlock. A value that another
-# gateway wrote within the interval stays, because people read the column, and a minute does not matter to them.
+# gateway wrote within the interval stays, because people read the column, and a minute does not matter to them. A later
+# value is from a clock that was wrong.
 WRITE = """
 WITH due AS (
     SELECT api_keys.id, seen.at
       FROM unnest($1::uuid[], $2::timestamptz[]) AS seen (id, at)
       JOIN gateway.api_keys USING (id)
      WHERE last_used_at IS NULL OR last_used_at <= seen.at - make_interval(secs => $3)
+        OR last_used_at > now() + make_interval(secs => $3)
      ORDER BY api_keys.id
        FOR UPDATE OF api_keys SKIP LOCKED
 )

@@ -280,6 +280,19 @@ async def test_last_used_is_written_once_an_interval_by_all_keyrings_together(
     )
 
 
+async def test_a_last_use_by_a_clock_that_was_ahead_does_not_stay(
+    tenant: Tenant, keyring_at: Callable[..., Any]
+) -> None:
+    minted = await tenant.add()
+    ahead = "UPDATE gateway.api_keys SET last_used_at = now() + interval '1 year' WHERE hash = $1"
+    await tenant.connection.execute(ahead, minted.hash)
+    keyring = await keyring_at()
+    await keyring.identify(minted.secret)
+    await keyring.stop()
+    written = "SELECT last_used_at <= now() FROM gateway.api_keys WHERE hash = $1"
+    assert await tenant.connection.fetchval(written, minted.hash)
+
+
 async def test_stop_leaves_no_task_and_no_connection(tenant: Tenant, keyring_at: Callable[..., Any]) -> None:
     before = asyncio.all_tasks()
     minted = await tenant.add()
