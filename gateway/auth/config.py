@@ -19,8 +19,8 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cached_refusals: Fixed[Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]] = 10_000
     """Unknown and revoked keys kept in memory, so that a client that insists does not reach the database."""
     trust_s: Seconds = 1.0
-    """How long memory is believed after the last proof that a revocation would have been heard. This is the longest
-    time for which a revoked key can still be accepted."""
+    """How long memory is believed after the last proof that a revocation would have been heard. This, or
+    `lookup_timeout_s` if that is longer, is the longest time for which a revoked key can still be accepted."""
     heartbeat_s: Fixed[Seconds] = 0.25
     """Time between two such proofs; shorter than `trust_s`."""
     heartbeat_timeout_s: Fixed[Seconds] = 2.0
