@@ -136,6 +136,27 @@ async def test_over_tls_a_client_that_reads_on_gets_all_of_its_last_answer_and_a
 
 
 @on_uvloop
+async def test_a_client_that_does_not_end_tls_delays_no_shutdown(config: TlsConfig) -> None:
+    def silent(port: int) -> ssl.SSLSocket:
+        """A client that has its response and reads nothing more, not even the end."""
+        connected = trusting(config).wrap_socket(
+            socket.create_connection(("127.0.0.1", port)), server_hostname="localhost"
+        )
+        connected.sendall(REQUEST)
+        assert connected.recv(1)
+        return connected
+
+    async with serving(config) as server:
+        client = await asyncio.to_thread(silent, server.port)
+        await server.waits_for(Waiting.IDLE)
+        server.server.should_exit = True
+        await server.waits_for(Waiting.CLOSING)
+        server.passes(server.table.config.unread_timeout_s)
+        await server.holds(0)
+        client.close()
+
+
+@on_uvloop
 async def test_leaving_over_tls_is_told(config: TlsConfig) -> None:
     gone, begun = asyncio.Event(), asyncio.Event()
 
