@@ -60,10 +60,12 @@ UPDATE gateway.batches SET status = $3, {moment} = coalesce({moment}, now()), le
  WHERE id = $1 AND lease_id = $2
 """
 _FORGET_RESULTS = "DELETE FROM gateway.batch_results WHERE batch_id = $1"
+# The inner limit comes before the sum, which would otherwise sort all further results of the batch at each read.
 _CONTENTS = """
 SELECT line, content
   FROM (SELECT line, content, sum(octet_length(content)) OVER (ORDER BY line) - octet_length(content) AS before_bytes
-          FROM gateway.batch_results WHERE batch_id = $1 AND ok = $2 AND line > $3 ORDER BY line LIMIT $4) AS following
+          FROM (SELECT line, content FROM gateway.batch_results
+                 WHERE batch_id = $1 AND ok = $2 AND line > $3 ORDER BY line LIMIT $4) AS following) AS sized
  WHERE before_bytes < $5 ORDER BY line
 """
 _KEY_HASH = "SELECT hash FROM gateway.api_keys WHERE id = $1"

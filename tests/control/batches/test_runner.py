@@ -513,6 +513,13 @@ async def test_large_results_are_written_a_few_at_a_time(world: World) -> None:
     await world.connection.execute("DELETE FROM gateway.batches WHERE id = $1", batch_id)
 
 
+async def test_a_read_of_results_sorts_no_sizes_beyond_its_limit(world: World) -> None:
+    """Fault: each read sorted all further results of the batch, on disk."""
+    plan = await world.connection.fetch(f"EXPLAIN {claims._CONTENTS}", "batch_x", True, 0, 500, claims.CONTENTS_BYTES)
+    steps = " ".join(row[0] for row in plan)
+    assert 0 <= steps.find("WindowAgg") < steps.find("Limit")
+
+
 class FailingStore(FolderStore):
     """Cannot delete one file, and stores none."""
 
