@@ -137,7 +137,9 @@ class BatchApi:
                 try:
                     await self._store.put(file_id, draft)
                 except OSError:
-                    await self._delete(key.caller, file_id)  # else its size counts for a day, at each retry
+                    # else its size counts for a day, at each retry
+                    await self.do(files.abandon, key.caller, file_id)
+                    await self._delete(key.caller, file_id)
                     raise
                 return await self.do(files.finish, key.caller, file_id)
         except OSError as error:

@@ -134,6 +134,11 @@ async def remove(connection: Connection, owner: Caller, file_id: str) -> None:
         await connection.execute(_REMOVE, file_id)
 
 
+async def abandon(connection: Connection, _owner: Caller, file_id: str) -> None:
+    """Let the next sweep delete a file that could not be stored."""
+    await connection.execute(_REMOVE, file_id)
+
+
 async def forget(connection: Connection, file_id: str) -> None:
     """Delete the row of a file whose content is deleted."""
     await connection.execute(_FORGET, file_id)

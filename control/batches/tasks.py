@@ -43,7 +43,7 @@ def add_tasks(app: Celery, database_url: str, store: Callable[[], FileStore], wa
 
 async def delete_left_over(database_url: str, store: FileStore) -> None:
     """Delete files that have expired, or are left over from a crash. A file that the store does not delete delays no
-    others. Raises asyncpg's errors, and OSError if the store deletes none."""
+    others. Raises asyncpg's errors, and OSError if the store does not delete more than `MAX_STUCK` files."""
     stuck: set[str] = set()
     connection = await connect(database_url, name="slipstream-batches-sweep")
     try:

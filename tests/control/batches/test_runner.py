@@ -530,14 +530,17 @@ class FailingStore(FolderStore):
         raise OSError("the disk failed")
 
     async def delete(self, file_id: str) -> None:
-        if file_id == self.stuck:
+        if self.stuck in (file_id, "all"):
             raise OSError("the disk failed")
         await super().delete(file_id)
 
 
-async def test_an_upload_that_the_store_refuses_takes_no_room(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stuck", ["", "all"], ids=["deleted at once", "deleted by a sweep"])
+async def test_an_upload_that_the_store_refuses_takes_no_room(world: World, tmp_path: Path, stuck: str) -> None:
     owner, _ = await world.tenant()
-    api = BatchApi(world.url, None, FailingStore(tmp_path))  # type: ignore[arg-type]
+    failing = FailingStore(tmp_path)
+    failing.stuck = stuck
+    api = BatchApi(world.url, None, failing)  # type: ignore[arg-type]
     await api.start()
     form = (
         b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
@@ -552,6 +555,8 @@ async def test_an_upload_that_the_store_refuses_takes_no_room(world: World, tmp_
             KeyRecord(owner, Levels.of(owner.organization_id, ())), "multipart/form-data; boundary=x", body()
         )
     await api.stop()
+    if stuck:
+        await delete_left_over(world.url, FolderStore(tmp_path))
     held = "SELECT count(*) FROM gateway.files WHERE organization_id = $1"
     assert await world.connection.fetchval(held, owner.organization_id) == 0
     assert os.listdir(tmp_path) == [DRAFTS], "nothing without a row"  # noqa: PTH208
