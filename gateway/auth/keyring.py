@@ -1,8 +1,9 @@
 """Finds a key's owner, in memory while that is safe, else in the database.
 
-A revocation holds in every gateway within `trust_s`. A trigger announces each change of the table, and every keyring
-listens and forgets that key. Memory is trusted only while the listening connection has proven within `trust_s` that it
-would have delivered. Otherwise, each request queries the database, and a failed query raises AuthUnavailable.
+A revocation holds in every gateway within `trust_s`, or `lookup_timeout_s` if that is longer. A trigger announces each
+change of the table, and every keyring listens and forgets that key. Memory is trusted only while the listening
+connection has proven within `trust_s` that it would have delivered. Otherwise, each request queries the database, and a
+failed query raises AuthUnavailable.
 
 Memory is not read before the listener joins, which clears it. So it may store an answer while the channel is down.
 """
