@@ -8,8 +8,12 @@ relies on uvicorn's internals; docs/adr/0014 lists them and their checks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import logging
 import ssl
+import struct
+import termios
 from typing import Any
 
 import httptools
@@ -84,7 +88,7 @@ class ClientProtocol(HttpToolsProtocol):
         """Number of requests so far."""
         self._handshake: asyncio.Task[None] | None = None
         self._unread_bytes = 0
-        """Bytes of the answer that waited here when the wait for their reader began, or was last extended."""
+        """Unread bytes of the answer when the wait for their reader began, or was last extended."""
         self._part_bytes = 0
         """Bytes that the client must read for an extension of this wait."""
 
@@ -271,9 +275,15 @@ class ClientProtocol(HttpToolsProtocol):
         return 0 < self._unread_bytes <= before_bytes - self._part_bytes
 
     def _unread(self) -> int:
-        """Bytes that wait here to be read; TLS passes most of them to the transport below it at once."""
+        """Bytes that the client has not read while some wait here, else 0. TLS passes most of them to the transport
+        below it at once. The kernel takes more only when megabytes of its own have been read, so those count too."""
         below = self._below
-        return self.transport.get_write_buffer_size() + (0 if below is None else below.get_write_buffer_size())
+        unread_bytes = self.transport.get_write_buffer_size() + (0 if below is None else below.get_write_buffer_size())
+        if unread_bytes:
+            descriptor = self.transport.get_extra_info("socket").fileno()
+            with contextlib.suppress(OSError):  # it is closed
+                unread_bytes += struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0]
+        return unread_bytes
 
     def overdue(self, waiting: Waiting) -> None:
         """End a wait of the client that took too long."""

@@ -430,6 +430,21 @@ async def test_a_client_that_reads_on_gets_all_of_a_large_answer(
 
 
 @on_uvloop
+async def test_a_client_that_reads_less_than_the_kernel_holds_in_each_wait_gets_all_of_its_answer() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        answer(scope[SCOPE_KEY], b"x" * 8_000_000)
+
+    async with served(large, unread_timeout_s=10) as server:
+        reader, _ = await server.connect(b"GET / HTTP/1.0\r\n\r\n")
+        await server.waits_for(Waiting.CLOSING)
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(8):
+            await reader.readexactly(1_000_000)
+            server.passes(10)
+        assert await reader.read() == b""
+
+
+@on_uvloop
 async def test_no_further_request_is_read_while_an_answer_is_unread() -> None:
     served_requests = 0
 
