@@ -25,8 +25,8 @@ def rotate(path: Path, max_bytes: int, keep: int) -> None:
         return
     for number in range(keep - 1, 0, -1):
         with contextlib.suppress(FileNotFoundError):
-            _numbered(path, number).rename(_numbered(path, number + 1))
-    path.rename(_numbered(path, 1))
+            rotated(path, number).rename(rotated(path, number + 1))
+    path.rename(rotated(path, 1))
 
 
 def tail(path: Path, lines: int, size: int | None = None) -> list[str]:
@@ -60,5 +60,6 @@ def _said(line: str) -> str:
     return "" if f" {SUPERVISOR}: " in line else line
 
 
-def _numbered(path: Path, number: int) -> Path:
+def rotated(path: Path, number: int = 1) -> Path:
+    """The log's newest rotated file, or an older one."""
     return path.with_name(f"{path.name}.{number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -57,10 +58,16 @@ def _follow(files: dict[str, Path], positions: dict[str, int], *, named: bool) -
 
 
 def _added(file: Path, positions: dict[str, int], name: str) -> list[str]:
-    """Whole lines added since the last call. A file that shrank was rotated and is read from its start."""
+    """Whole lines added since the last call. A file that shrank was rotated: the rest of the old one comes first."""
+    from infra.local.log_file import rotated
+
+    rest = b""
     try:
         with file.open("rb") as stream:
             if stream.seek(0, 2) < positions[name]:
+                with contextlib.suppress(FileNotFoundError), rotated(file).open("rb") as old:
+                    old.seek(positions[name])
+                    rest = old.read()
                 positions[name] = 0
             stream.seek(positions[name])
             added = stream.read()
@@ -68,4 +75,4 @@ def _added(file: Path, positions: dict[str, int], name: str) -> list[str]:
         return []
     whole = added[: added.rfind(b"\n") + 1]
     positions[name] += len(whole)
-    return whole.decode(errors="replace").splitlines()
+    return [line for part in (rest, whole) for line in part.decode(errors="replace").splitlines()]
