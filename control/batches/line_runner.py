@@ -19,6 +19,9 @@ from control.batches.line import Line
 from control.batches.pace import Pace
 from control.deferred.gateway_client import MAX_TRIES, GatewayUnreachable, RetryLater, TokenRefused
 
+HELD_BYTES = 32 * 1024 * 1024
+"""Bound of the results of lines in flight, if they are as large as the largest so far. Vectors of one line may have
+10 MB."""
 PAUSE_S = 0.5
 """Pause after a refusal without a `Retry-After`, and after a failure."""
 
@@ -69,6 +72,7 @@ class LineRunner:
         self._waiting: deque[_Try] = deque()
         self._running: dict[asyncio.Task[Result], _Try] = {}
         self._draining = False
+        self._largest_bytes = 1
 
     async def run(self, ended: asyncio.Event) -> Stopped:
         """Run the lines. ended: set when the window ends or the batch is cancelled. Raises the errors of `store`."""
@@ -96,7 +100,8 @@ class LineRunner:
         other events."""
         if self._draining:
             return None
-        while len(self._running) < self._pace.limit:
+        most = min(self._pace.limit, max(HELD_BYTES // self._largest_bytes, 1))
+        while len(self._running) < most:
             if (pause_s := self._pace.resume_s - self._clock()) > 0:
                 return pause_s if self._left() else None
             if (attempt := self._next()) is None:
@@ -123,6 +128,7 @@ class LineRunner:
             attempt = self._running.pop(task)
             try:
                 results.append(task.result())
+                self._largest_bytes = max(self._largest_bytes, len(results[-1].content))
                 self._pace.served()
             except RetryLater as full:
                 self._pace.refused(self._clock(), full.retry_after_s or PAUSE_S)
