@@ -16,6 +16,7 @@ import msgspec
 from contracts.base_url import base_url
 from contracts.errors import ConfigError
 from contracts.printable import printable
+from slipstream.commands.finite import Finite
 from slipstream.commands.objectives import objective_option, promises_of
 from slipstream.commands.options import Deployment, deployment_options, running_settings
 from slipstream.process_end import interruptible
@@ -67,7 +68,7 @@ ROWS = (
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, max=MAX_RATE, min_open=True),
+    type=Finite(min=0, max=MAX_RATE, min_open=True),
     metavar="REQUESTS",
     help="Requests per second at random times, without a limit on concurrent ones; instead of --streams.",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import click
 import msgspec
 
 from contracts.errors import ConfigError
+from slipstream.commands.finite import Finite
 
 if TYPE_CHECKING:
     from engines.performance.model_shape import ModelShape
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 GPUS = ("a100", "h100", "h200", "b200")
 PRECISIONS = ("bf16", "fp8", "nvfp4")
 MODELS = ("llama-70b", "llama-8b", "llama-7b", "qwen-32b")
-
-
-class Finite(click.FloatRange):
-    """A finite number in a range; click finds `nan` in every range."""
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; fails the option if it is not finite."""
-        number: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # click passes text
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
 
 
 ABOVE_0 = Finite(min=0, min_open=True)

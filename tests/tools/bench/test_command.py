@@ -172,7 +172,8 @@ def test_a_server_that_refuses_or_is_not_there_is_named() -> None:
     assert "check --url" in str(run("http://127.0.0.1:1").exception)
 
 
-def test_a_rate_without_end_is_refused_with_the_option() -> None:
-    result = run("http://127.0.0.1:1", "--rate", "inf")
+@pytest.mark.parametrize("rate", ["inf", "nan"])
+def test_a_rate_without_end_is_refused_with_the_option(rate: str) -> None:
+    result = run("http://127.0.0.1:1", "--rate", rate)
     assert result.exit_code == 2
     assert "'--rate'" in result.output
