@@ -34,7 +34,7 @@ HIGH_WATER_BYTES = 65_536
 """The limit of plain connections; uvloop's TLS would buffer eight times as much before it reports a slow client."""
 
 READ_PART = 0.1
-"""Part of an unread answer that a client must read in the time of a wait to get that time again for the rest."""
+"""Part of an unread answer that a client must read in each wait, on average, to get the same time for the rest."""
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,9 @@ class ClientProtocol(HttpToolsProtocol):
         self._unread_bytes = 0
         """Unread bytes of the answer when the wait for their reader began, or was last extended."""
         self._part_bytes = 0
-        """Bytes that the client must read for an extension of this wait."""
+        """Bytes that the client must read in each wait, on average."""
+        self._allowed_bytes = 0
+        """The most that may be unread at the end of this wait if it is to be extended."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called when the connection is accepted, with TLS before its handshake."""
@@ -124,7 +126,7 @@ class ClientProtocol(HttpToolsProtocol):
                     server_side=True,
                     ssl_handshake_timeout=self._table.config.head_timeout_s,
                     # enough for all parts of an unread answer; the table ends the wait for a client that does not read
-                    ssl_shutdown_timeout=self._table.config.unread_timeout_s / READ_PART,
+                    ssl_shutdown_timeout=self._table.config.unread_timeout_s * (1 + 1 / READ_PART),
                 )
             )
             await asyncio.sleep(0)  # TLS takes the socket over …
@@ -268,11 +270,15 @@ class ClientProtocol(HttpToolsProtocol):
             self._end()
 
     def reads_on(self, waiting: Waiting) -> bool:
-        """Whether the client has read enough of its answer in this wait to get the same time for the rest."""
+        """Whether the client has read some of its answer in this wait, and enough in the earlier ones, to get the same
+        time for the rest. On average, because a client's kernel opens its window in steps of up to a sixteenth of its
+        buffer, so that most of one wait's bytes may show in the next one."""
         if waiting not in (Waiting.READING, Waiting.CLOSING):
             return False
         before_bytes, self._unread_bytes = self._unread_bytes, self._unread()
-        return 0 < self._unread_bytes <= before_bytes - self._part_bytes
+        allowed_bytes = self._allowed_bytes
+        self._allowed_bytes -= self._part_bytes
+        return 0 < self._unread_bytes < before_bytes and self._unread_bytes <= allowed_bytes
 
     def _unread(self) -> int:
         """Bytes that the client has not read while some wait here, else 0. TLS passes most of them to the transport
@@ -372,7 +378,7 @@ class ClientProtocol(HttpToolsProtocol):
             waiting = self._receiving or Waiting.IDLE
         if waiting is not self.waiting:
             if waiting is Waiting.READING or waiting is Waiting.CLOSING:
-                self._unread_bytes = self._unread()
+                self._unread_bytes = self._allowed_bytes = self._unread()
                 self._part_bytes = max(1, int(READ_PART * self._unread_bytes))
             self._table.wait(self, waiting)
 

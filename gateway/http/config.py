@@ -35,7 +35,7 @@ class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     request's head; TLS is part of it. Answered 408 when something had come."""
     body_timeout_s: Fixed[Timeout] = 60.0
     """Longest time for a request's body to arrive. Without a good key, as at the sign-in page, the limits are 5 s and
-    4 kB. In this time, a client must also read a tenth of the unread part of an answer; generations have
+    4 kB. In this time, a client must also read some of an answer, a tenth of it on average; generations have
     `gateway.client_stall_timeout_s`."""
     idle_timeout_s: Timeout = 75.0
     """How long a connection is kept alive without a request."""

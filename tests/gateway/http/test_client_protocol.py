@@ -438,10 +438,28 @@ async def test_a_client_that_reads_less_than_the_kernel_holds_in_each_wait_gets_
         reader, _ = await server.connect(b"GET / HTTP/1.0\r\n\r\n")
         await server.waits_for(Waiting.CLOSING)
         await reader.readuntil(b"\r\n\r\n")
-        for _ in range(8):
-            await reader.readexactly(1_000_000)
+        for read_bytes in (1_500_000, 500_000) * 4:  # the kernel's window opens in steps just as uneven
+            await reader.readexactly(read_bytes)
             server.passes(10)
         assert await reader.read() == b""
+
+
+@on_uvloop
+async def test_a_client_that_reads_ever_so_little_is_cut() -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        answer(scope[SCOPE_KEY], b"x" * 20_000_000)
+
+    async with served(large, unread_timeout_s=10) as server:
+        reader, writer = await server.connect(b"GET / HTTP/1.0\r\n\r\n")
+        await server.waits_for(Waiting.CLOSING)
+        await reader.readuntil(b"\r\n\r\n")
+        waits = 0
+        while not server.ended["closing_timeout"]:
+            await reader.readexactly(400_000)
+            server.passes(10)
+            waits += 1
+        assert waits <= 11, "a wait for each tenth, and one more"
+        writer.transport.abort()
 
 
 @on_uvloop
