@@ -56,7 +56,10 @@ class TokenizeFormat(_TokenFormat[TokenizeRequest]):
             encode = tokenizer.tokenizer.plain_ids if asked.add_special_tokens is False else tokenizer.tokenizer.encode
             limit = target.model.context_tokens
             ids = await tokenizer.run(caller.organization_id, prompt, lambda: encode(prompt, limit))
-        strings = [tokenizer.tokenizer.token_text(id_) for id_ in ids] if asked.return_token_strs else None
+        strings = None
+        if asked.return_token_strs:
+            text_of = tokenizer.tokenizer.token_text
+            strings = await tokenizer.run(caller.organization_id, ids, lambda: [text_of(id_) for id_ in ids])
         return _answered(
             Tokenized(len(ids), target.model.context_tokens, ids, strings), request_id, caller, target, len(ids)
         )
@@ -85,7 +88,7 @@ class DetokenizeFormat(_TokenFormat[DetokenizeRequest]):
         tokenizer, ids = _tokenizer_of(target), asked.tokens
         if ids:
             tokenizer.tokenizer.require_known(ids, f"tokens[{ids.index(max(ids))}]")
-        text = await tokenizer.run(caller.organization_id, "", lambda: tokenizer.tokenizer.whole_text(ids))
+        text = await tokenizer.run(caller.organization_id, ids, lambda: tokenizer.tokenizer.whole_text(ids))
         return _answered(Detokenized(text), request_id, caller, target, len(ids))
 
 

@@ -1,10 +1,12 @@
-"""A conversation's ids are those of the chat completion."""
+"""A conversation's ids are those of the chat completion, and many ids become texts in a thread."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import msgspec
+import pytest
 
 from contracts.desired_state import Model
 from contracts.generation import Caller, Tier
@@ -14,7 +16,7 @@ from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.config import RequestConfig
 from gateway.wire.openai.format import ChatFormat
 from gateway.wire.prepared import Target
-from gateway.wire.tokenize.format import TokenizeFormat
+from gateway.wire.tokenize.format import DetokenizeFormat, TokenizeFormat
 from gateway.wire.tokenize.schema import Tokenized
 from tests.deployment import ROOT
 
@@ -42,4 +44,29 @@ async def test_a_conversations_ids_are_those_of_its_chat_completion() -> None:
         tokenized = prepared["tokenize"].details
         assert isinstance(tokenized, Tokenized)
         assert tokenized.count == len(tokenized.tokens) == prepared["chat"].prompt_tokens
+    own.close()
+
+
+@pytest.mark.parametrize("count", [100, 5_000])
+async def test_the_texts_of_many_ids_are_found_off_the_event_loop(count: int) -> None:
+    threads: set[int] = set()
+
+    class Watched(Tokenizer):
+        def whole_text(self, ids: Any) -> str:
+            threads.add(threading.get_ident())
+            return super().whole_text(ids)
+
+    own = OffLoopTokenizer(Watched.load(CHAT))
+    target = Target(Model("m", Tier.CHAT, "pool", 100_000), drivers.get("embedded").capabilities, own)
+    asks: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (DetokenizeFormat, {"tokens": [5] * count}),
+        (TokenizeFormat, {"prompt": "a " * count, "return_token_strs": True}),
+    )
+    for made, fields in asks:
+        threads.clear()
+        wire_format = made(RequestConfig())
+        decoded = wire_format.decode(msgspec.json.encode({"model": "m", **fields}))
+        await wire_format.prepare(decoded, "req_1", Caller("o", "p", "k"), "salt", target)
+        assert threads
+        assert (threading.get_ident() in threads) is (count == 100)
     own.close()
