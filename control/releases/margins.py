@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -18,6 +19,8 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995)
 """Default quantiles of the baseline's latencies for the comparison."""
 PROMOTED = 0.99
 """Default quantile for the promotion."""
+MAX_PROMOTED = 0.9995
+"""Beyond it, the 20,000 requests of the baseline that are read hold fewer than the ten that the judge needs."""
 TAILS = 3
 """Number of the highest quantiles that are tested individually, in addition to the promoted one."""
 MAX_UNITS = 10_000_000
@@ -55,13 +58,16 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         found = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         if self.quantiles is not None or self.promoted_quantile is not None:
             quantiles = tuple(self.quantiles or QUANTILES)
-            promoted = self.promoted_quantile or (PROMOTED if PROMOTED in quantiles else quantiles[-1])
+            promoted = self._promoted(quantiles)
             tails = tuple(sorted({*quantiles[-TAILS:], promoted}))
             found |= {"quantiles": quantiles, "tail_quantiles": tails, "promoted_quantile": promoted}
         return found
 
+    def _promoted(self, quantiles: Sequence[float]) -> float:
+        return self.promoted_quantile or (PROMOTED if PROMOTED in quantiles else quantiles[-1])
+
     def require_quantiles(self) -> None:
-        """Raise InvalidField unless the quantiles rise and contain the promoted one."""
+        """Raise InvalidField unless the quantiles rise and contain the promoted one, which the baseline can measure."""
         quantiles = self.quantiles or list(QUANTILES)
         listed = ", ".join(f"{one:g}" for one in quantiles)
         if quantiles != sorted(set(quantiles)):
@@ -72,6 +78,13 @@ class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if self.promoted_quantile is not None and self.promoted_quantile not in quantiles:
             raise InvalidField(
                 f"Invalid value for 'promoted_quantile': {self.promoted_quantile:g}. It is one of quantiles, {listed}.",
+                param="margins.promoted_quantile",
+            )
+        promoted = self._promoted(quantiles)
+        if promoted > MAX_PROMOTED:
+            raise InvalidField(
+                f"Invalid value for 'promoted_quantile': {promoted:g}. Give one of quantiles up to {MAX_PROMOTED:g}, "
+                "because the baseline's requests cannot measure a higher one.",
                 param="margins.promoted_quantile",
             )
 

@@ -14,8 +14,9 @@ from control.eval_runs.config import EvalsConfig
 from control.eval_runs.startable import ConfiguredSlices, alike_of, require_passable, too_few
 from control.eval_runs.verdicts import rules_of
 from control.evals.store import Rule
-from control.releases.judge import Policy
-from control.releases.margins import PROMOTED, PROMOTION_ALPHA, QUANTILES, TAILS, Margins
+from control.releases.judge import Policy, least_requests
+from control.releases.margins import MAX_PROMOTED, PROMOTED, PROMOTION_ALPHA, QUANTILES, TAILS, Margins
+from control.releases.rollout.config import ReleasesConfig
 from control.slices.startable import SliceRule, require_asked
 from evals.gate import PairedItem, judge_slice
 from evals.gate import SliceRule as GateRule
@@ -116,6 +117,18 @@ def test_quantiles_are_the_judges_own_where_nobody_said_and_make_a_policy() -> N
         given.require_quantiles()
         policy = msgspec.convert(given.given(), Policy)
         assert (policy.tail_quantiles, policy.promoted_quantile) == (tails, promoted)
+
+
+def test_the_highest_promoted_quantile_is_the_highest_that_the_baseline_can_measure() -> None:
+    read = ReleasesConfig().baseline_requests
+    for quantile, measured in ((MAX_PROMOTED, True), (MAX_PROMOTED + 1e-6, False)):
+        given = Margins(quantiles=[0.9, quantile])
+        assert (least_requests(msgspec.convert(given.given(), Policy)) <= read) is measured
+        if measured:
+            given.require_quantiles()
+        else:
+            with pytest.raises(InvalidField, match=r"up to 0\.9995"):
+                given.require_quantiles()
 
 
 @pytest.mark.parametrize(("first_look", "margin"), [(200, 0.02), (200, 0.01), (1, 0.02), (5, 0.2)])

@@ -55,6 +55,8 @@ def test_every_stage_with_customers_has_a_least_exposure() -> None:
         ({"margins": Margins(least_units=[5])}, "1 of 3"),
         ({"margins": Margins(quantiles=[0.9, 0.5])}, "'quantiles': 0.9, 0.5. Give them in ascending order"),
         ({"margins": Margins(quantiles=[0.5, 0.9], promoted_quantile=0.99)}, "'promoted_quantile': 0.99. It is one of"),
+        ({"margins": Margins(promoted_quantile=0.9996, quantiles=[0.9, 0.9996])}, "0.9996. Give one .* up to 0.9995"),
+        ({"margins": Margins(quantiles=[0.5, 0.9999])}, "'promoted_quantile': 0.9999. Give one .* up to 0.9995"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changed: dict[str, Any], said: str) -> None:
