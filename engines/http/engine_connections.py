@@ -62,9 +62,10 @@ class Opening:
         """The bytes of a good response that have arrived and were not read."""
         return self._stream.take() if self._stream is not None and self._stream.status == HTTPStatus.OK else b""
 
-    async def response(self, timeout_s: float) -> EngineStream:
+    async def response(self, timeout_s: float, *, send_again: bool = True) -> EngineStream:
         """The response, as soon as its status is known. A cancelled call may be repeated, and sends the request if none
-        is in flight.
+        is in flight. send_again: whether a request whose kept-alive connection ended before its response is sent on a
+        new connection.
 
         Raises EngineFailed if the engine cannot be reached or breaks off, EngineTimeout if it is silent for timeout_s,
         ConnectionsExhausted if this process can open no connection.
@@ -80,7 +81,7 @@ class Opening:
             await self._stream.responded(timeout_s)
         except EngineFailed:
             # the connection may have died while idle, before our request reached the engine
-            if not self._kept_alive or self._connection.got_bytes:
+            if not send_again or not self._kept_alive or self._connection.got_bytes:
                 raise
             place = self._pool.origin.place
             logger.info("request %s: kept-alive connection to %s had ended, retrying", self._request_id, place)

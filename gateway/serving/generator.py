@@ -219,7 +219,8 @@ class Generator:
             async with asyncio.timeout(timeout_s):
                 if abort is not None and not transcoder.finished:
                     await self._connections.fetch(engine.url, abort, timeout_s, pool_name=engine.pool)
-                stream = await opening.response(timeout_s)
+                # the engine drops an aborted request, and no client wants it to run again
+                stream = await opening.response(timeout_s, send_again=False)
                 attempt.rejected = stream.status != 200
                 while data := await stream.read():
                     attempt.size.add(len(data))

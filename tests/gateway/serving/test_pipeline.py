@@ -421,6 +421,28 @@ async def test_a_client_that_leaves_while_its_engine_is_silent_has_it_stopped() 
         assert platform.journal.records[0].status == 499
 
 
+async def test_a_request_whose_client_left_is_not_sent_again_if_its_connection_ends() -> None:
+    """Its connection was kept alive, and may have ended before the engine had the request."""
+    async with harness(engines=1) as platform:
+        await platform.serve(Client())
+        platform.script(hang=True)
+        client = Client()
+        serving = asyncio.create_task(platform.serve(client))
+        await platform.engine_has(requests=2)
+        (engine,) = platform.engines
+        (generating,) = engine.live.values()
+        platform.script(hang=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(generating, "abort", generating._connection.die)
+            client.leave()
+            await serving
+        platform.require_balanced()
+        assert engine.requests == 2
+        record = platform.journal.records[-1]
+        assert (record.finish, record.outcome) == (Finish.CLIENT_GONE, Outcome.LOWER_BOUND)
+        assert record.usage.completion_tokens == 0
+
+
 @pytest.mark.parametrize("asked", [WHOLE, STREAM])
 @pytest.mark.parametrize("step", ["closed", "settle"])
 async def test_a_client_that_leaves_while_books_are_closed_pays_all_of_it(step: str, asked: bytes) -> None:
