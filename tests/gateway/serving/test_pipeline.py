@@ -22,6 +22,7 @@ from contracts.errors import (
     ServiceError,
     SlipstreamError,
 )
+from contracts.lease import Lease, LeaseRequest
 from contracts.usage import Finish, Outcome
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.limits.cost import Cost
@@ -58,17 +59,49 @@ def finishes(platform: Harness) -> list[tuple[Finish, Outcome, bool]]:
 
 
 @pytest.mark.parametrize("asked", [STREAM, WHOLE])
-async def test_a_request_that_is_over_leaves_nothing_to_the_garbage_collector(asked: bytes) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [
+        {},
+        {"status": 400},
+        {"status": 429},
+        {"die_after_tokens": 0},
+        {"die_after_tokens": 2},
+        {"error_after_tokens": 2},
+        {"abort_after_tokens": 0},
+    ],
+)
+async def test_a_request_that_is_over_leaves_nothing_to_the_garbage_collector(
+    script: dict[str, Any], asked: bytes
+) -> None:
     """A collection stands the loop still for a tenth of a second once 2,000 requests have left their cycles."""
     async with harness() as platform:
-        gc.collect()
-        gc.disable()
-        try:
-            before = len(_requests_in_memory())  # tests that failed keep theirs
-            await served(platform, asked)
-            assert len(_requests_in_memory()) == before
-        finally:
-            gc.enable()
+        platform.script(**script)
+        await _leaves_nothing(platform, asked)
+
+
+async def test_a_request_that_the_router_refuses_leaves_nothing_to_the_garbage_collector() -> None:
+    async with harness() as platform:
+
+        async def acquire(_: LeaseRequest) -> Lease:
+            answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+            answer.set_exception(Overloaded("The pool is full.", retry_after_s=1))
+            return await answer  # like the real client, whose frame keeps the future
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(platform.router, "acquire", acquire)
+            await _leaves_nothing(platform, STREAM)
+
+
+async def _leaves_nothing(platform: Harness, asked: bytes) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(_requests_in_memory())  # tests that failed keep theirs
+        await served(platform, asked)
+        assert len(_requests_in_memory()) == before
+    finally:
+        gc.enable()
 
 
 def _requests_in_memory() -> list[object]:
