@@ -240,8 +240,9 @@ class Generator:
 
     def _read_arrived(self, attempt: Attempt, opening: Opening, finish: Finish) -> None:
         """Count the events that have arrived, which stay unread while a client reads nothing."""
-        data, tracker = opening.unread(), attempt.tracker
+        tracker = attempt.tracker
         try:
+            data = opening.unread()
             attempt.size.add(len(data))
             attempt.transcoder.feed(data)
         except ServiceError as error:

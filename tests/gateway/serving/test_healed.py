@@ -10,6 +10,7 @@ import pytest
 
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.usage import Finish, Usage
+from engines.http.engine_stream import EngineStream
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.config import RequestConfig
 from gateway.wire.llama_cpp.format import InfillFormat
@@ -77,6 +78,29 @@ async def test_each_of_several_choices_loses_its_own() -> None:
         choices = client.answer.json["choices"]
         assert [choice["text"] for choice in choices] == [REST, REST]
         assert sent(platform)["structured_outputs"] == {"regex": r"Nam[\s\S]*"}
+
+
+async def test_a_client_that_leaves_before_a_wrong_opening_is_read_is_billed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The events without the opening wait unread as the client leaves. Their error must not replace its leaving, or
+    another engine would serve, and bill, the request again."""
+    changed = EngineStream.changed
+    async with harness(engines=2, driver="vllm", tokenizer=CODE) as platform:
+        platform.script(texts=TEXTS, tokens=len(TEXTS))
+        platform.engines[0].control(b'{"texts": ["other"], "tokens": 1}')
+        client = Client()
+
+        def leaves(stream: EngineStream) -> None:
+            changed(stream)
+            if stream.pieces:
+                client.connection.lost()
+
+        monkeypatch.setattr(EngineStream, "changed", leaves)
+        await platform.serve(client, asked(), FIM)
+        platform.require_balanced()
+        assert [(record.finish, record.billed) for record in platform.journal.records] == [(Finish.CLIENT_GONE, True)]
+        assert [engine.requests for engine in platform.engines] == [1, 0]
 
 
 async def test_an_engine_that_ignores_it_is_reported() -> None:
