@@ -58,6 +58,11 @@ class Opening:
         """Whether the engine may still answer: False if its connection has ended and no other was opened."""
         return self._stream is not None and self._connection is not None
 
+    @property
+    def refused(self) -> bool:
+        """Whether the engine has returned an error instead of a stream."""
+        return self._stream is not None and self._stream.status not in (0, HTTPStatus.OK)
+
     def unread(self) -> bytes:
         """The bytes of a good response that have arrived and were not read."""
         return self._stream.take() if self._stream is not None and self._stream.status == HTTPStatus.OK else b""

@@ -24,6 +24,7 @@ from contracts.errors import (
 )
 from contracts.lease import Lease, LeaseRequest
 from contracts.usage import Finish, Outcome
+from engines.http.engine_stream import EngineStream
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.limits.cost import Cost
 from gateway.limits.levels import Level
@@ -474,6 +475,25 @@ async def test_a_request_whose_client_left_is_not_sent_again_if_its_connection_e
         record = platform.journal.records[-1]
         assert (record.finish, record.outcome) == (Finish.CLIENT_GONE, Outcome.LOWER_BOUND)
         assert record.usage.completion_tokens == 0
+
+
+@pytest.mark.parametrize("driver", ["openai", "llama_cpp", "vllm", "sglang"])
+async def test_a_client_that_leaves_as_its_engine_refuses_pays_nothing(
+    driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = EngineStream.changed
+    async with harness(driver=driver) as platform:
+        platform.script(status=429)
+        client = Client()
+
+        def leaves(stream: EngineStream) -> None:
+            changed(stream)
+            client.connection.lost()
+
+        monkeypatch.setattr(EngineStream, "changed", leaves)
+        await served(platform, STREAM, client)
+        assert finishes(platform) == [(Finish.CLIENT_GONE, Outcome.EXACT, False)]
+        assert platform.limiter.used.popitem()[1][0].micro == 0
 
 
 @pytest.mark.parametrize("asked", [WHOLE, STREAM])
