@@ -64,9 +64,10 @@ class Passwords:
         self._threads = ThreadPoolExecutor(THREADS, "console-passwords")
 
     def stop(self) -> None:
-        """Stop the threads after their running hashes. Idempotent."""
+        """Stop the threads after the hashes that were granted one. Idempotent."""
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            # not cancel_futures: a thread may not have begun its hash yet, whose attempt would end without an answer
+            self._threads.shutdown(wait=False)
             self._threads = None
             self.queue.close()
 

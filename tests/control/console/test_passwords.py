@@ -8,6 +8,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -218,6 +219,18 @@ async def test_a_stop_refuses_queued_attempts(hashes: Hashes, passwords: Passwor
     with contextlib.suppress(ServiceError):
         assert await passwords.hash(WORDS, ANYWHERE) is None
     assert sorted(type(task.exception()).__name__ for task in waiting) == ["NoneType"] * 2 + ["ServiceError"] * 2
+
+
+async def test_a_stop_lets_a_thread_that_begins_late_do_its_hash(passwords: Passwords) -> None:
+    """Fault: such a hash was cancelled, and with it the request."""
+    go_on, passwords._threads = threading.Event(), ThreadPoolExecutor(1)
+    passwords._threads.submit(go_on.wait)
+    granted = asyncio.create_task(passwords._on_thread(lambda: 1, ANYWHERE))
+    await settled()
+    passwords.stop()
+    go_on.set()
+    [done] = await asyncio.gather(granted, return_exceptions=True)
+    assert done == 1
 
 
 async def test_a_network_is_known_for_a_day_and_so_many_are() -> None:
