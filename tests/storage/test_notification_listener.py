@@ -13,13 +13,18 @@ from storage import notification_listener
 from storage.engine import connect
 from storage.notification_listener import NotificationListener
 from tests.gateway.auth.wire import Wire
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 
 def listener_at(url: str, heard: list[str], **changes: Any) -> NotificationListener:
-    settings: dict[str, Any] = {"heartbeat_s": 0.05, "heartbeat_timeout_s": 0.5, "name": "slipstream-test", **changes}
+    # a heartbeat that comes late on a busy machine would be a loss, and the listener would join once more
+    settings: dict[str, Any] = {"heartbeat_s": 0.05, "heartbeat_timeout_s": GUARD_S, **changes}
     return NotificationListener(
-        url, {"slipstream_test": heard.append}, on_joined=lambda: heard.append("joined"), **settings
+        url,
+        {"slipstream_test": heard.append},
+        on_joined=lambda: heard.append("joined"),
+        name="slipstream-test",
+        **settings,
     )
 
 

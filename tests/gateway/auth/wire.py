@@ -19,7 +19,7 @@ class Wire:
         self.flowing = asyncio.Event()
         self.flowing.set()
         self.asked = asyncio.Event()
-        """Set when the client has sent something while the wire was held."""
+        """Set when the client has sent something while the wire was held, or an answer has stopped there."""
         self._is_cut = False
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -67,10 +67,10 @@ class Wire:
         try:
             with contextlib.suppress(OSError):
                 while data := await source.read(65_536):
+                    if not self.flowing.is_set():
+                        self.asked.set()
                     if from_server:
                         await self.flowing.wait()
-                    elif not self.flowing.is_set():
-                        self.asked.set()
                     sink.write(data)
                     await sink.drain()
         finally:
