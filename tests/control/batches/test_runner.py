@@ -30,7 +30,7 @@ from control.batches.runner import BatchRunner
 from control.batches.tasks import delete_left_over
 from control.billing.verification import last_days, verify
 from control.deferred import runner as leased
-from control.deferred.leases import Claim, LeaseLost
+from control.deferred.leases import LEASE_S, Claim, LeaseLost
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.keys import mint
 from gateway.desired import document
@@ -48,6 +48,8 @@ SELECT request_id, prompt_tokens, completion_tokens, cached_tokens, amount_micro
 """
 EXPIRE = "UPDATE gateway.batches SET expires_at = now() WHERE id = $1"
 FREE = "UPDATE gateway.batches SET lease_until = now() - interval '1 second' WHERE lease_until IS NOT NULL"
+RENEWED = f"SELECT lease_until > turn_at + interval '{LEASE_S} seconds' FROM gateway.batches WHERE id = $1"
+"""Whether a batch's lease was renewed since its claim, which sets both."""
 LEFT = """
 SELECT count(*) FROM pg_stat_activity WHERE application_name = 'slipstream-batches' AND datname = current_database()
 """
@@ -325,7 +327,7 @@ async def test_a_line_that_ends_after_its_batch_was_cancelled_is_a_result_and_bi
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fault: a response that the line had stored stayed with its tenant, who did not pay."""
-    monkeypatch.setattr(leased, "KEEP_S", GUARD_S)  # the renewal would see the cancellation
+    monkeypatch.setattr(leased, "KEEP_S", GUARD_S)  # a renewal would see the cancellation
     owner, key_hash = await world.tenant()
     asked_for, answered = asyncio.Event(), asyncio.Event()
     batch_id = await world.batch(owner, 1)
@@ -337,6 +339,7 @@ async def test_a_line_that_ends_after_its_batch_was_cancelled_is_a_result_and_bi
 
     async with gateway(owner, key_hash, answer) as served, working(runner_of(world, served)):
         await asyncio.wait_for(asked_for.wait(), GUARD_S)
+        await eventually(lambda: world.connection.fetchval(RENEWED, batch_id))  # also the one at the start
         await batches.cancel(world.connection, owner, batch_id)
         answered.set()
         batch = await world.ended(owner, batch_id)
