@@ -40,7 +40,7 @@ from tests.databases import as_owner
 from tests.deployment import free_port
 from tests.processes import while_running
 from tests.slipstream.deployment import run_here
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 TAR_PITS = 20
 HOUR = datetime(2026, 3, 1, 14, tzinfo=UTC)
@@ -107,7 +107,12 @@ def start(data_folder: Path, fresh_postgres_url: str, valkey_url: str) -> Iterat
     """Starts workers of one deployment."""
     data_folder.mkdir()
     file = data_folder / "settings.toml"
-    local = LocalConfig(data=str(data_folder), database_url=fresh_postgres_url, valkey_url=valkey_url)
+    local = LocalConfig(
+        data=str(data_folder),
+        database_url=fresh_postgres_url,
+        valkey_url=valkey_url,
+        stop_timeout_s=GUARD_S,  # a worker that takes nine tenths of it ends with 1
+    )
     webhooks = WebhooksConfig(allow_private_addresses=True, timeout_s=60)
     gateway = GatewaySettings(admin=AdminConfig(webhooks=webhooks))
     file.write_text(toml.dump(Settings(local=local, gateway=gateway, worker=WorkerConfig(roll_up_every_s=1.0))))
@@ -146,7 +151,7 @@ async def test_the_worker_process_rolls_up_again_and_again_and_leaves_nothing_be
 
     await eventually(while_running(worker, both_counted))
     worker.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.wait, 30) == 0
+    assert await asyncio.to_thread(worker.wait, GUARD_S) == 0
     # audit: the head of the log, to which the objectives it put in force have given a first row; pepper: of deliveries,
     # where they have begun by now
     left = set(await asyncio.to_thread(os.listdir, data_folder))
@@ -173,7 +178,7 @@ async def test_one_worker_for_everything_rolls_up_while_receivers_never_answer(
         await eventually(while_running(worker, lambda: len(server.came) == 1))
         assert await connection.fetchval("SELECT count(*) FROM gateway.webhook_attempts") <= 1  # the pits still hang
         worker.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(worker.wait, 30) == 0
+        assert await asyncio.to_thread(worker.wait, GUARD_S) == 0
 
 
 @pytest.mark.system
@@ -198,7 +203,7 @@ async def test_upkeep_that_does_not_end_holds_up_no_delivery_and_no_release(
     await owner.close()
     await _until_hours(connection, worker, [(HOUR, 1, 10, 5)])
     worker.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(worker.wait, 30) == 0
+    assert await asyncio.to_thread(worker.wait, GUARD_S) == 0
 
 
 def _advanced(metrics_port: int) -> float:
@@ -228,7 +233,7 @@ async def test_each_queue_has_a_worker_of_its_own(
         for worker in upkeep:
             await eventually(partial(_handles_sigterm, worker.pid))  # the second one may still load
             worker.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(worker.wait, 30) == 0
+            assert await asyncio.to_thread(worker.wait, GUARD_S) == 0
         webhooks = [start("--queue", "webhooks") for _ in range(2)]
         await eventually(while_running(webhooks[0], lambda: len(server.came) == 1))
         await _use(connection, HOUR, 7)
@@ -238,7 +243,7 @@ async def test_each_queue_has_a_worker_of_its_own(
         for worker in webhooks:
             await eventually(partial(_handles_sigterm, worker.pid))
             worker.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(worker.wait, 30) == 0
+            assert await asyncio.to_thread(worker.wait, GUARD_S) == 0
     assert len({came.headers["webhook-id"] for came in server.came}) == 2
 
 
