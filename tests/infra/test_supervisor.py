@@ -11,8 +11,9 @@ from infra.local.folders import DataFolder
 from infra.local.spawn import Launch
 from infra.local.supervisor import Supervisor
 from slipstream.processes import STOP_STAGES
+from tests.waiting import GUARD_S
 
-CONFIG = LocalConfig(stop_timeout_s=30)
+CONFIG = LocalConfig(stop_timeout_s=GUARD_S)
 PROGRAM = """
 import pathlib, signal, sys, time
 name, awaited = sys.argv[1], sys.argv[2:]

@@ -35,7 +35,7 @@ from tests.slipstream.shell import Shell
 MODELS = (Model("slipstream-chat", Tier.CHAT, "one", 1_000), Model("slipstream-code", Tier.AUTOCOMPLETE, "one", 1_000))
 ACME = ("--organization", "acme")
 SET = ("customers", "limits", "set")
-WEBHOOKS = WebhooksConfig(allow_private_addresses=True, timeout_s=5, attempts=3)
+WEBHOOKS = WebhooksConfig(allow_private_addresses=True, timeout_s=30, attempts=3)
 
 
 @pytest.fixture

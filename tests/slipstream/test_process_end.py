@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.deployment import ROOT
+from tests.waiting import GUARD_S
 
 PROGRAM = """
 import atexit
@@ -30,5 +31,5 @@ END
 )
 def test_what_registered_itself_for_the_end_runs_and_nothing_is_taken_apart(end: str, said: str) -> None:
     command = (sys.executable, "-c", PROGRAM.replace("END", end))
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S, cwd=ROOT, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, said, "")

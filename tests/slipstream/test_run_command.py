@@ -37,7 +37,7 @@ from tests.deployment import free_port
 from tests.desired_states import seed
 from tests.fakes.process import fake_engine
 from tests.slipstream.shell import VARIABLE, Shell
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, START_S, eventually
 
 MODELS = (
     Model("small", Tier.CHAT, "one", 8_000, aliases=("quick",)),
@@ -129,7 +129,7 @@ async def test_a_signal_before_the_client_starts_leaves_no_key(
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     runner = Runner(fresh_postgres_url, data_folder, tmp_path)
     process = await runner.start("--organization", "acme", "--project", "web", "--url", url, "aider")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(START_S):
         await asked.wait()
     async with connection.transaction():
         assert len(await connection.fetch("SELECT FROM gateway.api_keys WHERE revoked_at IS NULL FOR UPDATE")) == 1
@@ -200,7 +200,7 @@ async def test_a_running_command_moves_the_end_of_its_key_up_to_the_hours(
             assert lent.key.expires_at < until
             monkeypatch.setattr(lent_key, "LIFETIME_S", 4 * lent_key.LIFETIME_S)  # so that it is due, and up to the end
             with lent_key._renewed(deployment, lent.key, until):
-                next(each for each in threading.enumerate() if each.name == "renew key").join(60)
+                next(each for each in threading.enumerate() if each.name == "renew key").join(GUARD_S)
 
     await asyncio.to_thread(run)
     assert await connection.fetchval("SELECT expires_at FROM gateway.api_keys") == until

@@ -18,7 +18,7 @@ from control.api.schemas import Body
 from gateway.serving.model_catalog import ModelCatalog
 from storage.roles import Permission, Role
 from tests.control.api.people import Client, People
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 
 async def project_path(people: People) -> str:
@@ -151,7 +151,7 @@ class Scripted:
 @pytest.fixture
 async def scripted(people: People, admin_postgres_url: str) -> AsyncIterator[Scripted]:
     catalog = ModelCatalog()
-    api = AdminApi(admin_postgres_url, people.pepper, AdminConfig(), catalog)
+    api = AdminApi(admin_postgres_url, people.pepper, AdminConfig(timeout_s=GUARD_S), catalog)
     await api.start()
     yield Scripted(api, people, (await people.owner()).secret)
     await api.stop()

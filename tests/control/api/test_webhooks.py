@@ -23,7 +23,7 @@ from tests.control.api.receiver_signature import verify
 from tests.control.api.webhook_round import deliver_round
 from tests.waiting import eventually
 
-CONFIG = WebhooksConfig(allow_private_addresses=True, timeout_s=5, attempts=3)
+CONFIG = WebhooksConfig(allow_private_addresses=True, timeout_s=30, attempts=3)
 
 
 @pytest.fixture
