@@ -157,9 +157,10 @@ def test_ctrl_c_gives_the_report_so_far() -> None:
     assert "met their objectives" in result.stdout
 
 
-def test_a_hostile_servers_responses_are_faults_and_reach_no_terminal() -> None:
+def test_a_hostile_servers_responses_are_faults_and_reach_no_terminal(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, *[(at, 111, 9, [0]) for at in range(3)])
     with server(lambda number: (429, "\x1b[31mred") if number == 1 else None, long=2) as (url, _):
-        result = run(url, "--seconds", "0.2", "--streams", "1")
+        result = run(url, "--trace", trace)
     assert r"429 \x1b[31mred" in result.stdout
     assert "\x1b" not in result.output
     assert "unreadable event" in result.stdout
