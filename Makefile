@@ -3,21 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-# A line for each step; pip's own output is in the file. pip compiles all files, one after the other: 30 s of a first
-# installation. These are compiled side by side, the rest when it is imported.
+# Prints a line per step and writes pip's output to the file. pip would compile one file after another, which takes 30 s,
+# so it compiles nothing. COMPILE compiles in parallel; UNUSED modules compile when they are imported.
 INSTALL := $(BIN)/python -m infra.installation $(VENV)/install.log
-# The versions that CI tests, so that no new release of a package fails a fresh clone; TESTED= takes the newest.
+# The versions that CI tests, so that no new release of a package breaks a fresh clone; `TESTED=` installs the newest.
 TESTED ?= --versions-of requirements/dev-cpu.lock
 UNUSED := /(tests?|testing|sympy|networkx|mpmath|_dynamo|_inductor|onnx)/
 COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null || true
 CODE := benchmarks contracts control engines evals gateway infra migrations router slipstream speculative storage telemetry tests tools
 ENGINE := $(VENV)/.installed-engine
 DEV := $(VENV)/.installed-dev
-# Test processes side by side; each has a database, a Valkey and ports of its own.
+# Parallel test processes; each has its own PostgreSQL, Valkey and ports.
 WORKERS ?= 2
-# LOCKED=1 make test, in a fresh clone, installs exactly what requirements/dev-cpu.lock names, hashes checked.
+# In a fresh clone, `LOCKED=1 make test` installs exactly the packages of requirements/dev-cpu.lock and checks their hashes.
 
-# Byte code is kept: without it every process that starts compiles all of its modules.
+# Keep byte code: without it, every process compiles all of its modules when it starts.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -32,7 +32,7 @@ up: $(ENGINE)  ## install what is missing and start everything here; Ctrl-C stop
 test: $(DEV)  ## the gate: run the tests of every package, in minutes (ARGS="tests/gateway -x", WORKERS=8)
 	$(BIN)/python -m pytest -rs --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
-test-system: $(DEV)  ## the tests that need deployments, a browser, Node, nginx, Redis or Prometheus (ARGS="tests/console -x")
+test-system: $(DEV)  ## tests that need deployments, a browser, Node, nginx, Redis or Prometheus (ARGS="tests/console -x")
 	$(BIN)/python -m tests.once_more -rs -m 'system and not nightly and not sglang and not vllm and not gpu' \
 	  --numprocesses $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
 
@@ -66,7 +66,7 @@ format: $(DEV)  ## rewrite the code in our format
 bench: $(DEV)  ## gateway overhead, compared with calling the engine directly
 	$(BIN)/python -m benchmarks.gateway_overhead $(ARGS)
 
-nightly: $(DEV)  ## slow tests, property tests with many new examples, and the real engines that are named (as test-sglang)
+nightly: $(DEV)  ## slow tests, property tests with many new examples, and real engines (SGLANG_VENV=..., VLLM_VENV=...)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -rs -m '(nightly or hypothesis) and not sglang and not vllm and not gpu' \
 	  --timeout 1800 $(ARGS)
 	$(if $(SGLANG_VENV),$(MAKE) test-sglang)
@@ -96,7 +96,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Slipstream needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	@$(PYTHON) -m venv $(VENV)
 
-# Editable: the code runs from here, with the models beside it.
+# Editable, because the code runs from here and finds the models next to it.
 $(ENGINE): pyproject.toml requirements/dev-cpu.lock | $(BIN)/python
 	@echo "installing Slipstream and its engine (torch is the big one; a few minutes the first time)"
 	@$(INSTALL) $(TESTED) -e '.[engine]'
