@@ -1,4 +1,4 @@
-"""Fixtures every test may use: a real PostgreSQL and a real Valkey, started by the project's own supervisor code."""
+"""Fixtures for all tests: a real PostgreSQL and a real Valkey, started by the product's supervisor."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tests.sglang.server import MODELS, SGLangServer, settings, sglang_server
 from tests.temporary import short_folder
 
 register_profiles()
-# PyTorch and what is under it compute in one thread, here and in processes that tests start: two workers of xdist have
-# a core each, and with a second thread training a small head took 25 times the CPU. Before any conftest imports it.
+# PyTorch computes in one thread, here and in processes that tests start: each of two xdist workers has one core, and
+# with a second thread, training a small head took 25 times the CPU. This must run before a conftest imports PyTorch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep the tests of a file on one of xdist's workers, so that module fixtures start once. Files that share a costly
-    session fixture name a common `xdist_group`; a folder's conftest may do so in this hook, which runs before."""
+    """Keep the tests of a file in one xdist worker, so that module fixtures start once. Files that share a costly
+    fixture name a common `xdist_group`; a folder's conftest may do so in this hook, which runs first."""
     if item.get_closest_marker("xdist_group") is None:
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
@@ -47,8 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Write the group behind the test's name, where xdist's scheduler reads it. xdist 3.8 writes it to an attribute
-    that pytest 9.2 does not read any more (pytest-xdist issue 1386): every test would be a group of its own."""
+    """Append the group to the test's name, where xdist's scheduler reads it. xdist 3.8 writes it to an attribute that
+    pytest 9.2 no longer reads (pytest-xdist issue 1386), so every test would be its own group."""
     if not getattr(config.option, "loadgroup", False):
         return
     groups = []
@@ -64,8 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Hide from the garbage collector what is imported and collected: a full collection of it takes a second, and
-    nothing of it is garbage before the end."""
+    """Hide imported modules and collected tests from the garbage collector: a full collection of them takes a second,
+    and none is garbage before the end."""
     gc.disable()
     try:
         return (yield)
@@ -76,8 +76,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="module", autouse=True)
 async def _no_pending_tasks(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Each module ends what it started on the loop. System tests and those of real engines share deployments, engines
-    and browsers, whose tasks go on."""
+    """Each module must end the tasks that it starts. System tests and tests of real engines are exempt, because they
+    share deployments, engines and browsers."""
     before = asyncio.all_tasks()
     yield
     if request.node not in _modules_on_deployments(request.session):
@@ -126,7 +126,7 @@ async def valkey_server(services_folder: DataFolder) -> AsyncIterator[Path]:
 
 @pytest.fixture(scope="session")
 def valkey_url(valkey_server: Path) -> str:
-    """URL of the session's Valkey; shared, so tests use keys of their own."""
+    """URL of the session's Valkey, which tests share: each uses its own keys."""
     return f"unix://{valkey_server}"
 
 
@@ -147,13 +147,13 @@ async def postgres_url(databases: Databases) -> str:
 @pytest.fixture(scope="session")
 def new_postgres_url(databases: Databases) -> Callable[[], Awaitable[str]]:
     """Makes migrated databases, for platforms that several test files share: a gateway writes its models into its
-    database, which others must not follow."""
+    database, and other gateways must not follow them."""
     return databases.copy
 
 
 @pytest.fixture(scope="module")
 async def module_postgres_url(databases: Databases) -> AsyncIterator[str]:
-    """URL of a migrated database of this test module's own."""
+    """URL of a migrated database that only this test module uses."""
     taken = await databases.take()
     yield taken
     await databases.give_back(taken)
@@ -161,7 +161,7 @@ async def module_postgres_url(databases: Databases) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def fresh_postgres_url(databases: Databases) -> AsyncIterator[str]:
-    """URL of a migrated database of this test's own: empty, and with no connection but the test's."""
+    """URL of a migrated, empty database that only this test uses."""
     taken = await databases.take()
     yield taken
     await databases.give_back(taken)
@@ -169,7 +169,7 @@ async def fresh_postgres_url(databases: Databases) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def empty_postgres_url(databases: Databases) -> str:
-    """URL of a database without any table, for tests of the migrations themselves."""
+    """URL of a database without tables, for tests of the migrations."""
     return await databases.copy("template1", OWNER)
 
 
@@ -183,8 +183,7 @@ def data_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 async def sglang(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SGLangServer]:
-    """The chat model, with a template that writes tools, behind the real SGLang, for tests marked `sglang`;
-    tests/sglang/server.py says what it needs."""
+    """The real SGLang with the chat model and a template that renders tools. tests/sglang/server.py lists its needs."""
     if settings() is None:
         pytest.skip("SLIPSTREAM_TEST_SGLANG_VENV and SLIPSTREAM_TEST_SGLANG_SERVE are not set")
     from tests.sglang.fleet import with_tools_template
@@ -195,8 +194,8 @@ async def sglang(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SGLa
 
 
 async def _without_autovacuum(server: Path) -> None:
-    """Its transactions, begun at any moment in the databases of other tests too, hold the horizon below which requests
-    and events are read: what a test has written would be seen by its next look, not by its first."""
+    """Turn autovacuum off. Its transactions, in any database of the server, hold back the horizon below which requests
+    and events are read, so that a test's first read would miss its own rows."""
     connection = await asyncpg.connect(url(server, "postgres", OWNER))
     await connection.execute("ALTER SYSTEM SET autovacuum = off")
     await connection.execute("SELECT pg_reload_conf()")

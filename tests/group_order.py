@@ -1,4 +1,4 @@
-"""The order in which xdist's processes take groups of tests, so that none of them ends long after the others."""
+"""The order in which xdist's workers take groups of tests, so that no worker ends long after the others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 
 def scheduling_order(groups: Sequence[str]) -> list[int]:
-    """groups: of each test. Returns the tests' indices. Groups of several files, which share something costly, come
-    first, largest first; then single files, smallest first. A file of one test starts a deployment or computes for
-    seconds; a file of a hundred tests ends within seconds, and any process may take it last.
+    """The tests' indices in the order of their groups. groups: the group of each test.
 
-    xdist's own order, by the number of tests, begins the long single tests last, and one process waits for the other.
+    Groups of several files, which share a costly fixture, come first, the largest first. Single files follow, the
+    smallest first: a file of one test starts a deployment or computes for seconds, while a file of a hundred tests ends
+    within seconds. xdist's own order, by the number of tests, would start the long single tests last.
     """
     sizes = Counter(groups)
     shared = {group for group in sizes if not group.endswith(".py")}

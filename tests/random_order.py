@@ -1,6 +1,6 @@
-"""A plugin that runs files, and the tests in each, in a random order: `make test ARGS="-p tests.random_order"`.
+"""A pytest plugin that shuffles files and the tests in each: `make test ARGS="-p tests.random_order"`.
 
-ORDER_SEED repeats an order; without it one is drawn, and printed at the beginning.
+The run prints its ORDER_SEED first; set that variable to repeat the order.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ SEED = "ORDER_SEED"
 
 
 def pytest_configure() -> None:
-    """Draw a seed before xdist starts its processes, which inherit the environment: all must have one order."""
+    """Draw a seed before xdist starts its workers: they inherit it, and all must have the same order."""
     os.environ.setdefault(SEED, str(random.SystemRandom().randrange(2**32)))
 
 
 def pytest_report_header() -> str:
-    """The line that tells how to repeat the order."""
+    """The line that shows how to repeat the order."""
     return f"random order: {SEED}={os.environ[SEED]}"
 
 

@@ -1,4 +1,4 @@
-"""No process of xdist ends long after the others: what takes long begins first."""
+"""No xdist worker ends long after the others, because slow tests begin first."""
 
 from __future__ import annotations
 

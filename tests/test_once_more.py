@@ -1,4 +1,4 @@
-"""`python -m tests.once_more` tells tests that pass, fail once and fail always apart."""
+"""`python -m tests.once_more` distinguishes tests that pass, fail once and always fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(folder: Path, *arguments: str, **files: str) -> tuple[subprocess.Complet
     return ended, flaky.read_text().splitlines() if flaky.exists() else []
 
 
-def test_a_test_that_passes_alone_is_told_and_kept_and_the_run_is_good(tmp_path: Path) -> None:
+def test_a_test_that_passes_when_repeated_is_recorded_and_the_run_passes(tmp_path: Path) -> None:
     marked = "import pytest\npytestmark = pytest.mark.system\n" + FLAKES
     ended, flaky = run(tmp_path, "-m", "system or not system", sound=SOUND, flakes=marked)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -51,7 +51,7 @@ def test_a_test_that_passes_alone_is_told_and_kept_and_the_run_is_good(tmp_path:
     assert line.endswith(", test_flakes.py::test_flaky, ValueError: busy")
 
 
-def test_a_test_that_fails_twice_fails_the_run_and_flaky_ones_are_kept_all_the_same(tmp_path: Path) -> None:
+def test_a_test_that_fails_twice_fails_the_run_and_flaky_tests_are_still_recorded(tmp_path: Path) -> None:
     ended, flaky = run(tmp_path, flakes=FLAKES, broken=BROKEN)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
     assert [line.split(", ")[1] for line in flaky] == ["test_flakes.py::test_flaky"]
@@ -101,7 +101,7 @@ def test_many_failures_are_not_repeated(tmp_path: Path) -> None:
     many = "".join(f"def test_{number}(): raise ValueError({number})\n" for number in range(MAX + 1))
     ended, flaky = run(tmp_path, many=many)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
-    assert f"{MAX + 1} failed tests are not run again" in ended.stdout
+    assert f"{MAX + 1} failed tests are not repeated" in ended.stdout
     assert flaky == []
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_read_fails_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "plain"),
+    ("name", "plain"),
     [
         ("tests/a.py::test_b", "tests/a.py::test_b"),
         ("tests/a.py::test_b@shared", "tests/a.py::test_b"),
@@ -120,5 +120,5 @@ def test_a_file_that_cannot_be_read_fails_the_run(tmp_path: Path) -> None:
         ("tests/a.py::test_b[x@y]@tests/a.py", "tests/a.py::test_b[x@y]"),
     ],
 )
-def test_the_group_is_no_part_of_a_tests_name(told: str, plain: str) -> None:
-    assert without_group(told) == plain
+def test_the_group_is_removed_from_a_tests_name(name: str, plain: str) -> None:
+    assert without_group(name) == plain
