@@ -1,8 +1,8 @@
-"""`python -m tests.costs`: count what the operations of docs/reference/costs.md cost.
+"""`python -m tests.costs` counts the costs of the operations in docs/reference/costs.md.
 
-Compares them with the recorded ones, and prints them as JSON unless stdout is a terminal. `--write`: record the numbers
-that did not rise in `counts.json` and write the page; `--raise NAME` (repeatable): also that operation's, although it
-rose. `--page`: only the page.
+It compares them with the recorded ones, and prints them as JSON unless stdout is a terminal. `--write` instead records
+the operations that did not rise in `counts.json` and writes the page; with `--raise NAME` (repeatable), it also records
+that operation. `--page` only writes the page.
 """
 
 from __future__ import annotations

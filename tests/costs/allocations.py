@@ -1,9 +1,9 @@
-"""Counts the bytes that Python's allocators are asked for.
+"""Counts the bytes that are requested from Python's allocators.
 
-A hook stands before the allocators of the domains MEM and OBJ (PEP 445), from which every Python object and most
-buffers of C extensions come. The hook is machine code, compiled from a few lines of LLVM's language: a hook in Python
-would allocate itself. Only what is requested while the interpreter lock is held passes there, so the sum needs no lock.
-Not counted: the domain RAW, `malloc` of C libraries (the storage of tensors), and objects that come from a free list.
+A hook wraps the allocators of the domains MEM and OBJ (PEP 445), from which every Python object and most buffers of C
+extensions come. The hook is machine code, compiled from a few lines of LLVM's language, because a hook in Python would
+itself allocate. Callers of these domains hold the interpreter lock, so the sum needs no lock. The domain RAW, `malloc`
+of C libraries (the storage of tensors) and objects from a free list are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from llvmlite import binding
 MEM, OBJ = 1, 2
 """Two of CPython's `PyMemAllocatorDomain`."""
 COUNTS, BYTES, CONTEXT, MALLOC, CALLOC, REALLOC, FREE, WORDS = range(8)
-"""Positions in a hook's words: 1 while the hook counts, the sum, and the allocator behind the hook."""
+"""Positions in a hook's words: 1 while the hook counts, the sum, and the wrapped allocator."""
 _COUNTED = """
 define private void @note(ptr %hook, i64 %size) alwaysinline {
   %counts = load i64, ptr %hook
@@ -75,7 +75,7 @@ class _Allocator(ctypes.Structure):
 
 
 class AllocatedBytes:
-    """The bytes that were requested while `count` was on. Use it within `hooked`."""
+    """The bytes requested while `count` was on, within `hooked`."""
 
     def __init__(self) -> None:
         self._hooks = {domain: array("q", bytes(8 * WORDS)) for domain in (MEM, OBJ)}
@@ -91,13 +91,13 @@ class AllocatedBytes:
 
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:
-        """Put the hook before the allocators. Blocks may outlive the hook, for the allocators own them."""
+        """Wrap the allocators. Blocks may outlive the hook, because the allocators own them."""
         engine = _compiled()
         functions = [engine.get_function_address(f"{name}_counted") for name in ("malloc", "calloc", "realloc")]
         functions.append(engine.get_function_address("free_passed_on"))
-        behind = {}
+        wrapped = {}
         for domain, hook in self._hooks.items():
-            behind[domain] = allocator = _Allocator()
+            wrapped[domain] = allocator = _Allocator()
             ctypes.pythonapi.PyMem_GetAllocator(domain, ctypes.byref(allocator))
             for at, value in enumerate((allocator.context, allocator.malloc, allocator.calloc)):
                 hook[CONTEXT + at] = value or 0
@@ -106,7 +106,7 @@ class AllocatedBytes:
         try:
             yield
         finally:
-            for domain, allocator in behind.items():
+            for domain, allocator in wrapped.items():
                 ctypes.pythonapi.PyMem_SetAllocator(domain, ctypes.byref(allocator))
             engine.close()
 

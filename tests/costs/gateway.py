@@ -1,8 +1,8 @@
 """A whole gateway in memory, from the bytes of a client's socket to those of Valkey, router, engine and journal.
 
-Everything of the product is real but what waits for threads or disks: the journal commits in the event loop's thread
-and nothing is synced, and what is written behind requests (traces, samples of prefixes) stays in its queues. Keys are
-in memory, as those of callers are that have asked before.
+All parts of the product are real, except that nothing waits for threads or disks: the journal commits in the event
+loop's thread without a sync, and records that are written after a request (traces, samples of prefixes) stay in their
+queues. The key is in memory, like that of a caller with an earlier request.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ KEY = KeyRecord(Caller("organization", "project", "key"), Levels.of("organizatio
 
 
 class MemoryGateway:
-    """A running gateway and what surrounds it; `memory_gateway` makes one."""
+    """A running gateway and its peers; `memory_gateway` makes one."""
 
     def __init__(self, secret: str, valkey: MemoryValkey, engine: MemoryEngine, client: MemoryClient) -> None:
         self.valkey = valkey
@@ -109,7 +109,7 @@ class MemoryGateway:
         self._secret = secret
 
     def request(self, path: str, **fields: Any) -> bytes:
-        """The request's bytes as a client's library writes them."""
+        """The request's bytes, as a client's library writes them."""
         body = msgspec.json.encode(fields)
         head = (
             f"POST {path} HTTP/1.1\r\nHost: localhost:8000\r\nAccept: application/json\r\n"
@@ -131,7 +131,7 @@ class _CommitsAtOnce(Committer):
 
 
 class _NothingSynced(Disk):
-    """The real disk, whose writes and syncs are counted; the syncs are left out."""
+    """The real disk. It counts writes and syncs, and does not sync."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -149,7 +149,7 @@ class _NothingSynced(Disk):
 
 @contextlib.asynccontextmanager
 async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
-    """Start a gateway on `loop`, which has to be the running one."""
+    """Start a gateway on `loop`, which must be the running loop."""
     registry, config = CollectorRegistry(), GatewayConfig()
     metrics, file_metrics = GatewayMetrics(registry), FileMetrics(registry)
     engines = {
@@ -159,7 +159,7 @@ async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
     }
     valkey, engine, client = MemoryValkey(len(RULES)), MemoryEngine(), MemoryClient()
     loop.peers = {VALKEY: valkey, ROUTER: MemoryRouter(engines), ENGINE: engine}
-    pool: Any = None  # nothing asks the database
+    pool: Any = None  # nothing uses the database
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         with mock.patch.object(journals, "Committer", _CommitsAtOnce):

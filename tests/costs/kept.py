@@ -1,4 +1,4 @@
-"""Costs as they are kept in `counts.json`, one set for each version of Python, and what differs from them."""
+"""The costs in `counts.json`, one set for each version of Python, and the differences from them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COMMAND = "python -m tests.costs --write"
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """One operation's cost. functions: calls by `file:name`; averages may be no whole numbers. bytes: what Python's
-    allocators were asked for. torch: PyTorch's operations among what those functions called. io: reads and writes by
-    peer, and turns of the loop."""
+    """One operation's cost. functions: calls by `file:name`; an average may be fractional. bytes: bytes requested from
+    Python's allocators. torch: PyTorch's operations that those functions called. io: reads and writes by peer, and
+    turns of the loop."""
 
     functions: dict[str, float]
     bytes: float
@@ -47,7 +47,7 @@ class Cost(msgspec.Struct, frozen=True):
         return Cost(_split(self.functions, by), self.bytes / by, self.torch / by, _split(self.io, by))
 
     def kept(self) -> Cost:
-        """The cost as the file has it: bytes, which differ by a few from run to run, have four digits."""
+        """The cost as the file has it: bytes have four digits, because they differ slightly from run to run."""
         digits = 4 - len(str(int(self.bytes)))
         return Cost(
             dict(sorted(self.functions.items())),
@@ -72,12 +72,12 @@ def _rounded(number: float) -> float:
 
 
 def read(version: str = VERSION) -> dict[str, Cost]:
-    """The kept costs by operation; empty for a version of Python without numbers."""
+    """The recorded costs by operation; empty for a version of Python without numbers."""
     return _kept().get(version, {})
 
 
 def write(costs: dict[str, Cost], raised: Collection[str] = ()) -> list[str]:
-    """Record the costs for this version of Python, each unless it rose. raised: operations that may have risen. Returns
+    """Record each cost that did not rise, for this version of Python. raised: operations that may have risen. Returns
     the other operations that rose: they keep their numbers, so that many small rises add up to one that fails."""
     kept = _kept()
     before = kept.get(VERSION, {})
@@ -109,7 +109,7 @@ def _settled(before: Cost | None, now: Cost) -> Cost:
 
 
 def _text(kept: dict[str, dict[str, Cost]]) -> str:
-    """JSON with a line for each file of source, so that a diff can be read."""
+    """JSON with a line for each source file, so that a diff is readable."""
     versions = []
     for version, costs in sorted(kept.items()):
         operations = []
@@ -128,7 +128,7 @@ def _text(kept: dict[str, dict[str, Cost]]) -> str:
 
 
 def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
-    """One text for each number that is not within 2 % of the kept one."""
+    """One text for each number that is not within 2 % of the recorded one."""
     texts = [f"{name}: no cost is recorded; record it: {COMMAND}" for name in sorted(counted - kept.keys())]
     texts += [
         f"{name}: a cost is recorded, and nothing counts it; drop it: {COMMAND}"
@@ -142,24 +142,24 @@ def differences(kept: dict[str, Cost], counted: dict[str, Cost]) -> list[str]:
             ("operations of PyTorch", before.torch, now.torch),
             *((what, before.io.get(what, 0), now.io.get(what, 0)) for what in sorted(before.io.keys() | now.io.keys())),
         ):
-            said = f"{_number(new)} {what}, recorded {_number(old)} ({_percent(old, new)})"
+            change = f"{_number(new)} {what}, recorded {_number(old)} ({_percent(old, new)})"
             if new > old * (1 + TOLERANCE):
                 advice = "Remove the extra cost, or justify it in the commit and record the new number"
-                texts.append(f"{name}: {said}. {advice}: {COMMAND} --raise '{name}'\n{_grown(before, now, what)}")
+                texts.append(f"{name}: {change}. {advice}: {COMMAND} --raise '{name}'\n{_grown(before, now, what)}")
             elif new < old * (1 - TOLERANCE):
-                texts.append(f"{name}: only {said}. Lower the number, in the change that earned it: {COMMAND}")
+                texts.append(f"{name}: only {change}. Record the lower number in the same commit: {COMMAND}")
     return texts
 
 
 def _grown(before: Cost, now: Cost, what: str) -> str:
-    """The functions that are called more often, those that grew most first. what: the number that grew."""
+    """The functions that are called more often, the largest increase first. what: the number that grew."""
     more = {
         name: difference
         for name, calls in now.functions.items()
         if (difference := round(calls - before.functions.get(name, 0), 3)) > 0
     }
     if not more:
-        allocate = ": some of those that are called allocate more" if what == BYTES else ""
+        allocate = "; some allocate more" if what == BYTES else ""
         return f"  No function is called more often{allocate}."
     lines = [
         f"  {_number(more[name])} more call{'s' * (more[name] != 1)} of {name}"

@@ -1,7 +1,7 @@
-"""An event loop without a network and without time: connections are made in memory, and no timer ever fires.
+"""An event loop without a network and without time: connections are in memory, and no timer ever fires.
 
-What the other end of a connection sends arrives piece by piece, each once everything else that could run has run: as
-on an idle machine, and the same on a busy one. Peers are the test's own; a meter is paused while they run.
+Each chunk that a peer sends arrives once nothing else can run, as on an idle machine, so a busy machine gives the same
+counts. Peers belong to the test; the meter is paused while they run.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 from tests.costs.meter import Meter
 
 NOW_S = 1_000.0
-"""The loop's time, for ever."""
+"""The loop's constant time."""
 
 
 class Peer:
-    """The other end of connections that are opened to an address."""
+    """The other end of connections to an address."""
 
     name: str
 
     def received(self, data: bytes, wire: Wire) -> None:
-        """Take what the product wrote; answers go by `wire.send`."""
+        """Take bytes that the product wrote; respond with `wire.send`."""
         raise NotImplementedError
 
 
@@ -40,7 +40,7 @@ class Wire(asyncio.Transport):
         self._closing = False
 
     def send(self, data: bytes) -> None:
-        """Have the product receive this; the peer calls it."""
+        """Deliver bytes from the peer to the product."""
         self._loop_in_memory.arrivals.append((self._protocol.data_received, data, self._reads))
 
     def write(self, data: Any) -> None:
@@ -118,12 +118,12 @@ class MemoryLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Any, *arguments: Any, context: Any = None
     ) -> asyncio.Handle:
-        if threading.get_ident() == self._thread:  # nobody has to be woken up
+        if threading.get_ident() == self._thread:  # the loop is awake
             return self.call_soon(callback, *arguments, context=context)
         return super().call_soon_threadsafe(callback, *arguments, context=context)
 
     async def idle(self) -> None:
-        """Return once nothing is left to do and nothing to arrive."""
+        """Return once there is nothing left to run or to deliver."""
         self.meter.pause()
         waiting = self.create_future()
         self._idle.append(waiting)
@@ -144,7 +144,7 @@ class MemoryLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector:
-    """Looks at the loop's real files, its own pipe, only where there is nothing else to do."""
+    """Polls the loop's only real file, its own pipe, only when there is nothing else to do."""
 
     def __init__(self, selector: Any) -> None:
         self._selector = selector

@@ -1,4 +1,4 @@
-"""Counts what one operation costs: the Python functions it calls, by name, the bytes it allocates, and its I/O."""
+"""Counts the cost of one operation: the Python functions that it calls, by name, its allocated bytes and its I/O."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ROOTS = (
     (f"{sysconfig.get_path('stdlib')}/", "python/"),
     ("<frozen ", "python/<frozen "),
 )
-"""How files' paths begin, and what stands for that in names."""
+"""Prefixes of files' paths, and their replacement in names."""
 LOOP = tuple(f"python/{name}.py" for name in ("asyncio/base_events", "asyncio/events", "asyncio/selector_events"))
-"""Files of the event loop, whose place uvloop's C has in a deployment."""
+"""Files of the event loop, which is uvloop's C code in a deployment."""
 
 
 class Count(msgspec.Struct):
@@ -41,7 +41,7 @@ class Count(msgspec.Struct):
 class Meter:
     """A counter that runs from `start` to `stop`, except from a `pause` to its `resume`.
 
-    Calls and bytes are counted in turns of their own: a profile function makes the interpreter allocate.
+    Calls and bytes are counted in separate runs, because a profile function makes the interpreter allocate.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Meter:
 
     @contextlib.contextmanager
     def for_bytes(self) -> Iterator[None]:
-        """Count bytes within this context, in place of calls."""
+        """Count bytes instead of calls within this context."""
         with self._allocated.hooked():
             self._profiles = False
             yield
@@ -69,7 +69,7 @@ class Meter:
         self._switch(True)
 
     def stop(self) -> Count:
-        """End the count, which is of this thread only, and return it."""
+        """End the count and return it. It covers only this thread."""
         self._switch(False)
         self._running = False
         functions: Counter[str] = Counter()
@@ -79,7 +79,7 @@ class Meter:
         return Count(functions, self._allocated.total - self._before_bytes, self._torch, self._io.copy())
 
     def pause(self) -> None:
-        """Leave out what follows. Pauses do not nest."""
+        """Stop counting until `resume`. Pauses do not nest."""
         if self._running:
             self._switch(False)
 
@@ -88,7 +88,7 @@ class Meter:
             self._switch(True)
 
     def transferred(self, what: str) -> None:
-        """Count a call of the kernel for which the harness stands in. what: its kind, such as `reads from Valkey`."""
+        """Count a system call that the harness replaces. what: its kind, such as `reads from Valkey`."""
         if self._running and self._profiles:
             self._io[what] = self._io.get(what, 0) + 1  # a Counter would call a function of Python's library
 
@@ -107,7 +107,7 @@ class Meter:
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """Keep the garbage collector away: it runs when it likes, and a whole collection empties the free lists."""
+    """Turn the garbage collector off: its runs are not predictable, and a full collection empties the free lists."""
     gc.collect()
     gc.disable()
     try:

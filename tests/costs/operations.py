@@ -1,4 +1,4 @@
-"""The operations whose cost is kept, each run as often as it takes to be warm and then counted."""
+"""The operations whose costs are recorded. Each runs until it is warm and is then counted."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tests.router.core_driver import Core, granted
 from tests.router.fakes import ask, fleet
 
 WARM = 8
-"""How many runs come before the counted ones."""
+"""Number of runs before the counted ones."""
 TIMES = 15
-"""How many runs the median of bytes is taken from: containers grow now and then."""
+"""Number of runs whose median is taken for bytes, because containers grow occasionally."""
 SHORT, LONG = 64, 192
 """The lengths, in tokens, of the two streams whose difference is a token's cost."""
 CONVERSATION = b"".join(bytes([number]) * HASH_BYTES for number in range(16))
-"""The prefix chain of the prompt that is leased."""
+"""The prefix chain of the lease's prompt."""
 STEPS = 32
-"""How many steps of the engine are averaged: a sequence takes a new page every fourth step."""
+"""Number of engine steps that are averaged: a sequence takes a new page every fourth step."""
 MESSAGES = [
     {"role": "system", "content": "You answer in verse. " * 12},
     {"role": "user", "content": "Write a short poem about the sea and the wind, please."},
@@ -43,7 +43,7 @@ MESSAGES = [
 
 
 def measured() -> dict[str, Cost]:
-    """Costs by the names of `page.OPERATIONS`. Call it in a process of its own."""
+    """Costs by the names of `page.OPERATIONS`. Call it in a separate process."""
     meter = Meter()
     loop = MemoryLoop(meter)
     asyncio.set_event_loop(loop)
@@ -124,9 +124,9 @@ async def _repeated(meter: Meter, once: Callable[[], Awaitable[Count]]) -> Cost:
 def _require_same(first: Count | Cost, second: Count | Cost) -> None:
     if first.functions != second.functions:
         changed = {name for name, _ in set(first.functions.items()) ^ set(second.functions.items())}
-        raise RuntimeError(f"two runs called other functions: {sorted(changed)}")
+        raise RuntimeError(f"two runs called different functions: {sorted(changed)}")
     if first.io != second.io:
-        raise RuntimeError(f"two runs read and wrote otherwise: {first.io}, {second.io}")
+        raise RuntimeError(f"two runs read and wrote differently: {first.io}, {second.io}")
 
 
 class UncheckedCore(Core):
@@ -180,7 +180,7 @@ def _of_lease(meter: Meter) -> Cost:
 
 
 def _of_step(meter: Meter, batch: int) -> Cost:
-    """Twice the same steps, each time of a new engine: steps of other tokens call other functions."""
+    """Count the same steps of two new engines, because steps with other tokens call other functions."""
     first, second = _steps(meter, batch), _steps(meter, batch)
     _require_same(first, second)
     return first

@@ -1,4 +1,4 @@
-"""docs/reference/costs.md, from the numbers that are kept."""
+"""Writes docs/reference/costs.md from the recorded numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tests.costs.kept import Cost, read
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "costs.md"
 VERSION = "3.11"
-"""The page shows numbers of the oldest Python that the product runs on."""
+"""The page shows the numbers of the oldest supported Python."""
 OURS = frozenset({"contracts", "engines", "gateway", "router", "speculative", "storage", "telemetry"})
-ROOMS = frozenset({"engines", "gateway", "router"})
-"""The packages whose folders have a row each."""
+SPLIT = frozenset({"engines", "gateway", "router"})
+"""Packages with a row for each of their folders."""
 OPERATIONS = {
     "chat request": "`POST /v1/chat/completions`, streamed, 16 tokens, each in an event and a read of its own: from "
     "the bytes of the client's request to the last ones of its answer, including settlement and the journal's record",
@@ -48,11 +48,11 @@ Calls exclude loops inside a function, C code and other threads, except the jour
 thread here. Bytes include those of C extensions. [Latency](../concepts/latency.md#what-a-request-costs) has CPU
 times.
 
-[A test](../../tests/costs/test_costs.py) counts them again. A number more than 2 % above the recorded one fails it,
-and it names the functions that are called more often. A number more than 2 % below fails it too, so that a change
-keeps what it has earned. `python -m tests.costs --write` records the numbers that did not rise, by function in
-`tests/costs/counts.json`, and writes this page. A number that rose is recorded only with `--raise NAME`, so that small
-rises cannot add up unseen. `python -m tests.costs` only compares.
+[A test](../../tests/costs/test_costs.py) counts them again. It fails if a number is more than 2 % above the recorded
+one, and names the functions that are called more often. It also fails if a number is more than 2 % below, until the
+lower one is recorded. `python -m tests.costs --write` records the operations that did not rise, by function in
+`tests/costs/counts.json`, and writes this page. An operation that rose is recorded only with `--raise NAME`, so that
+small rises cannot add up unseen. `python -m tests.costs` only compares.
 
 A whole gateway runs in one process, without a network. These parts are real: the client's connection, the endpoint, a
 key in memory, limits of an organization and a key, the journal, the router's client and the engine's connection.
@@ -101,7 +101,7 @@ def _by_folder(cost: Cost) -> Counter[str]:
 
 def _folder(path: str) -> str:
     package, _, rest = path.partition("/")
-    if package in ROOMS and "/" in rest:
+    if package in SPLIT and "/" in rest:
         return f"`{package}/{rest.partition('/')[0]}/`"
     if package in OURS:
         return f"`{package}/`"

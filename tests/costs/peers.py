@@ -1,5 +1,5 @@
-"""What a gateway talks to, in memory: a Valkey that lets everything pass or nothing, a router with one engine, engines
-that answer with so many tokens, a client. They keep no books."""
+"""A gateway's peers in memory: a Valkey that admits every request or none, a router with one engine per model, an
+engine that responds with a given number of tokens, and a client. They count nothing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.costs.memory_loop import Peer, Wire
 from tests.fakes.chunks import CHUNK, DONE, ChunkWriter
 
 LEFT = 60_000_000
-"""What is left of every limit per minute, in units of 1/60000."""
+"""The rest of every limit per minute, in units of 1/60000."""
 CREATED = 1_800_000_000
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class MemoryValkey(Peer):
-    """A Valkey that counts nothing. rules: how many each request is counted in. refuses: whether the second rule's
+    """A Valkey that counts nothing. rules: the number of rules for each request. refuses: whether the second rule's
     requests per minute refuse every reservation."""
 
     name = "Valkey"
@@ -50,7 +50,7 @@ class MemoryValkey(Peer):
 
 
 class MemoryRouter(Peer):
-    """A router that grants every lease at once, and has no idle replica for computing ahead."""
+    """A router that grants every lease at once, and has no idle replica for warm-ups."""
 
     name = "the router"
 
@@ -85,8 +85,8 @@ class Asked(msgspec.Struct):
 
 
 class MemoryEngine(Peer):
-    """An engine that streams a token an event, each in a read of its own. Its JSON is SGLang's; with `spaced` it has
-    the spaces of `json.dumps`; with `together` all of an answer is one read."""
+    """An engine that streams one token per event and one event per read. Its JSON is SGLang's; with `spaced`, it has
+    the spaces of `json.dumps`; with `together`, a whole response is one read."""
 
     name = "the engine"
 
@@ -119,7 +119,7 @@ class MemoryEngine(Peer):
 
 
 class MemoryClient(Peer):
-    """A client that keeps the answer to its last request."""
+    """A client that keeps the response to its last request."""
 
     name = "the client"
 

@@ -1,7 +1,7 @@
-"""Replaces the clocks of `time` with clocks that advance by a millisecond at each read.
+"""Replaces the clocks of `time` with clocks that advance by about a millisecond at each read.
 
-Import it before everything else: what is measured of a request then has the same digits each time. They are C, for a
-function in Python would be counted.
+Call `install` before other imports; a request's times then have the same digits in every run. The clocks are C, because
+a Python function would be counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The costs of hot paths do not creep: calls, bytes and I/O are counted, and compared with the kept numbers."""
+"""The costs of hot paths do not creep: calls, bytes and I/O are counted and compared with the recorded numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def now(functions: dict[str, float], size: float = 10_000, torch: float = 90) ->
     return differences(KEPT, {"token": Cost({**KEPT["token"].functions, **functions}, size, torch)})
 
 
-def test_no_operation_costs_other_than_what_is_kept() -> None:
+def test_every_operation_costs_what_is_recorded() -> None:
     recorded = read()
     if not recorded:
         pytest.skip(f"no costs are recorded for Python {VERSION}; record them: python -m tests.costs --write")
@@ -50,13 +50,13 @@ def test_up_to_two_percent_more_or_less_are_tolerated() -> None:
     assert now({"a.py:feed": 48}, 9_801, 91) == []
 
 
-def test_what_costs_less_has_its_number_lowered() -> None:
+def test_a_lower_number_must_be_recorded() -> None:
     (text,) = now({"a.py:take": 20})
     assert "only 71 calls of Python functions, recorded 100 (-29.0 %)" in text
     assert "python -m tests.costs --write" in text
 
 
-def test_more_bytes_and_more_operations_are_told_without_more_calls() -> None:
+def test_more_bytes_and_more_operations_are_reported_without_more_calls() -> None:
     size, torch = now({}, 10_201, 92)
     assert "10,201 bytes allocated, recorded 10,000 (+2.0 %)" in size
     assert "No function is called more often" in size
@@ -92,7 +92,7 @@ def test_small_rises_add_up_because_only_a_lower_number_is_recorded_unasked(
     assert read() == {"token": risen}
 
 
-def test_an_operation_is_neither_new_nor_gone_unnoticed() -> None:
+def test_a_new_and_a_missing_operation_are_reported() -> None:
     texts = differences(KEPT, {"lease": KEPT["token"]})
     assert [text.partition(";")[0] for text in texts] == [
         "lease: no cost is recorded",
@@ -100,7 +100,7 @@ def test_an_operation_is_neither_new_nor_gone_unnoticed() -> None:
     ]
 
 
-def test_calls_are_counted_by_file_and_name_but_for_those_in_a_pause() -> None:
+def test_calls_are_counted_by_file_and_name_except_in_a_pause() -> None:
     meter, splitter = Meter(), EventSplitter()
     meter.start()
     list(splitter.feed(b"data: 1\n\n"))
@@ -118,7 +118,7 @@ def test_calls_are_counted_by_file_and_name_but_for_those_in_a_pause() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 300, 70_000])
-def test_every_byte_that_is_asked_for_is_counted(size: int) -> None:
+def test_every_requested_byte_is_counted(size: int) -> None:
     meter = Meter()
 
     def counted(pieces: int) -> int:
@@ -133,5 +133,5 @@ def test_every_byte_that_is_asked_for_is_counted(size: int) -> None:
         assert counted(20) - counted(10) == 10 * sys.getsizeof(bytes(size))
 
 
-def test_the_page_shows_what_is_kept() -> None:
+def test_the_page_shows_the_recorded_numbers() -> None:
     assert FILE.read_text() == page(), "write it again: python -m tests.costs --page"
