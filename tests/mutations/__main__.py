@@ -3,8 +3,9 @@
     python -m tests.mutations                    all of them
     python -m tests.mutations NAME [NAME ...]    some
 
-Only the gate's tests count, so the copy runs them with the markers and the examples of `make test`: before the
-mutation they must pass, with it one must fail. Ends with one JSON line; the exit code is 1 when a mutation survives.
+The copy runs each mutation's tests with the markers and examples of `make test`, because only the gate counts: without
+the mutation they must pass, and with it one must fail. The last line is JSON. The exit code is 1 if a mutation
+survives, and 2 if the tests fail without it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from tests.mutations.mutation import ROOT, Mutation, read_mutations
 
 FAILED = re.compile(r"^(?:FAILED |=+ .*\b\d+ failed\b|\d+ failed\b)", re.MULTILINE)
-"""What pytest writes when a test failed. An error of a fixture or of the collection proves nothing."""
+"""pytest's output when a test failed. An error of a fixture or of the collection proves nothing."""
 
 
 def main(names: Sequence[str]) -> int:
@@ -62,7 +63,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def _copied(target: Path) -> Path:
-    """The tracked and the new files of the tree, as they are now."""
+    """A copy of the tree's tracked and new files."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -72,28 +73,28 @@ def _copied(target: Path) -> Path:
     for name in listed.stdout.decode().split("\0"):
         source = ROOT / name
         if name and source.is_file():
-            place = target / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, place)
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, path)
     return target
 
 
 def _mutated_run(copy: Path, mutation: Mutation) -> str:
-    """pytest's output with the mutation in place; empty when all passed. The file is restored afterwards."""
-    place = copy / mutation.file
-    original = place.read_text()
-    place.write_text(mutation.applied_to(original))
+    """pytest's output with the mutation; empty if all passed. The file is restored afterwards."""
+    path = copy / mutation.file
+    original = path.read_text()
+    path.write_text(mutation.applied_to(original))
     try:
         return _failures_of(copy, mutation.tests)
     finally:
-        place.write_text(original)
+        path.write_text(original)
 
 
 def _failures_of(copy: Path, tests: Sequence[str]) -> str:
-    """pytest's output; empty when all passed."""
+    """pytest's output; empty if all passed."""
     done = subprocess.run(
         [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests],
-        # at night the parent draws many new examples, and the gate does not
+        # `make nightly` draws many new examples, but the gate does not
         cwd=copy, env=os.environ | {"HYPOTHESIS_PROFILE": "gate"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return (done.stdout + done.stderr) if done.returncode else ""

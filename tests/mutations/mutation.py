@@ -1,4 +1,4 @@
-"""The list of mutations: small faults, most of which once were real, and the gate's tests that notice them."""
+"""The list of mutations: small faults, most of which were once real, and the gate's tests that must catch them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Mutation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: str
     """Path below the repository's root."""
     old: str
-    """Text that stands in the file exactly once."""
+    """Text that occurs in the file exactly once."""
     new: str
     tests: tuple[str, ...]
-    """Paths below the root; the gate's markers choose among the tests there."""
+    """Paths below the root; the gate's markers select tests there."""
 
     def applied_to(self, text: str) -> str:
-        """The file's text with the fault. Raises ValueError when `old` does not stand there exactly once."""
+        """The file's text with the fault. Raises ValueError if `old` does not occur in it exactly once."""
         if text.count(self.old) != 1:
-            raise ValueError(f"{self.name}: {text.count(self.old)} places in {self.file} read {self.old!r}, not one")
+            raise ValueError(f"{self.name}: {self.old!r} occurs {text.count(self.old)} times in {self.file}, not once")
         return text.replace(self.old, self.new)
 
 

@@ -1,4 +1,4 @@
-"""The list of mutations fits the code; at night, each of them is caught by the gate."""
+"""The list of mutations fits the code; at night, the gate catches each of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.mutations.mutation import ROOT, Mutation, read_mutations
 MUTATIONS = read_mutations()
 
 
-def test_thirty_faults_with_names_of_their_own() -> None:
+def test_there_are_thirty_faults_with_distinct_names() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 30
 
 
