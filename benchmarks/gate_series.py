@@ -2,10 +2,10 @@
 
     python -m benchmarks.gate_series [--plain 5] [--workers 5] [--random 5] [--burnt 5] [--logs FOLDER] [--check]
 
-Runs `make test` in this tree one time after the other: as it is, with four workers, in a random order, and beside two
-processes that use both cores. The kinds take turns. Stops at the first run that fails, whose output stays in the
-folder. Needs a machine without other work for the seconds to mean something. Ends with one JSON line; exit code 1 with
-`--check` if a run failed or one without company took more than ten minutes.
+Runs `make test` repeatedly in this tree: as it is, with four workers, in a random order, and next to two processes that
+each use a core (`burnt`). The kinds take turns. Stops at the first failed run; each run's output stays in the folder.
+The times are valid only on a machine without other work. Ends with one JSON line. With `--check`, the exit code is 1 if
+a run failed, or if one of another kind than `burnt` took more than ten minutes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ARGUMENTS = {
     "random": ("ARGS=-p tests.random_order",),
     "burnt": (),
 }
-HANDED_ON = frozenset({"ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "WORKERS"})
-"""Variables by which an outer make would change the inner one; the run is started without them."""
+INHERITED = frozenset({"ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "WORKERS"})
+"""Variables by which an outer make would change the inner one. The run starts without them."""
 BURNERS = 2
 GOAL_S = 600.0
 SUMMARY = re.compile(r"\d+ (?:passed|failed|error).* in [\d.]+s")
@@ -50,13 +50,13 @@ class Run(NamedTuple):
 
 
 def run(kind: str, log: Path) -> Run:
-    """Run the gate once; its output goes to `log`."""
+    """Run the gate once and write its output to `log`."""
     began_s = time.monotonic()
     with burning(BURNERS if kind == "burnt" else 0), log.open("wb") as output:
         ended = subprocess.run(
             ["make", "test", *ARGUMENTS[kind]],
             cwd=ROOT,
-            env={name: value for name, value in os.environ.items() if name not in HANDED_ON},
+            env={name: value for name, value in os.environ.items() if name not in INHERITED},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -69,7 +69,7 @@ def run(kind: str, log: Path) -> Run:
 
 @contextlib.contextmanager
 def burning(processes: int) -> Iterator[None]:
-    """Run processes that use a core each, for the block."""
+    """Run processes that each use a core during the block."""
     burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield

@@ -2,8 +2,8 @@
 
     python -m benchmarks.start_up [--rounds 7] [--check]
 
-CPU seconds (user and system) of fresh interpreters that import what each process imports (tests/import_budgets.toml),
-next to those of `python -c "import litestar"` in the same round: the ratio depends little on the machine and on other
+Measures the CPU seconds (user and system) of fresh interpreters that run the imports in tests/import_budgets.toml, and
+compares them with `python -c "import litestar"` in the same round: the ratio depends little on the machine and on other
 work. Byte code is written once, before the first round. Ends with one JSON line.
 """
 
@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[1]
 
 
 class Measure(NamedTuple):
-    """One start. run: starts a process and waits for its end. bound: the most CPU time that it may cost, as a multiple
-    of the reference's; None if it is only shown."""
+    """One start. run: starts a process and waits for its end. bound: the limit of its CPU time, as a multiple of the
+    reference's; None if it is only shown."""
 
     name: str
     run: Callable[[], None]
@@ -45,7 +45,7 @@ def python(*arguments: str) -> Callable[[], None]:
 
 
 def with_byte_code(folder: str) -> None:
-    """Make interpreters that are started from now on keep their byte code in `folder`, whatever the shell has set."""
+    """Make interpreters that start from now on keep their byte code in `folder`, whatever the shell sets."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = folder
 
@@ -62,7 +62,7 @@ def measures() -> list[Measure]:
 
 
 def cpu_s(run: Callable[[], None]) -> float:
-    """Call `run`; returns the CPU seconds of the processes that it starts and waits for."""
+    """Call `run` and return the CPU seconds of the processes that it starts and waits for."""
     before = os.times()
     run()
     after = os.times()

@@ -2,10 +2,10 @@
 
     python -m benchmarks.up_start [--rounds 3] [--engines | --fetched] [--check]
 
-First and later starts of a deployment, without engines, with both that are shipped (--engines) or with the chat model
-that is fetched in the first one's place (--fetched: the first start fetches it), beside
-`python -c "import litestar"` in the same round. Wall seconds mean something on an idle machine only; CPU seconds, by
-process, and their ratio on a busy one too. Ends with one JSON line.
+Measures first and later starts of a deployment: without engines, with both shipped models (--engines), or with the
+fetched chat model in place of the shipped one (--fetched; each first start fetches it). Compares them with
+`python -c "import litestar"` in the same round. Wall seconds are valid only on an idle machine; CPU seconds by process
+and their ratio are valid on a busy one too. Ends with one JSON line.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tests.slipstream.deployment import RestartableDeployment
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 FIRST, LATER = "first", "later"
 BOUNDS = {(FIRST, False): 24.0, (LATER, False): 16.0, (LATER, True): 36.0}
-"""The most CPU seconds of all processes, as a multiple of the reference's, by start and whether with engines."""
+"""The limit of all processes' CPU seconds, as a multiple of the reference's, by start and whether with engines."""
 
 
 class Start(NamedTuple):
-    """The times of one start. cpu_s: by process, with those of PostgreSQL as one and the short-lived ones as one."""
+    """The times of one start. cpu_s: by process; PostgreSQL's processes count as one, and so do short-lived ones."""
 
     wall_s: float
     cpu_s: dict[str, float]
 
 
 def start(place: RestartableDeployment, *, fetched: bool) -> Start:
-    """Start, measure until the start's last line, and stop."""
+    """Start, measure until `up` prints its last line, and stop."""
     began_s = time.monotonic()
     try:
         place.up(environment={"SLIPSTREAM_LOCAL__FETCH_CHAT_MODEL": str(fetched).lower()})
@@ -117,8 +117,8 @@ def main(rounds: int, *, engines: bool, fetched: bool = False) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--engines", action="store_true", help="with the two engines that are shipped")
-    parser.add_argument("--fetched", action="store_true", help="with the chat model that is fetched in one's place")
+    parser.add_argument("--engines", action="store_true", help="with both shipped models")
+    parser.add_argument("--fetched", action="store_true", help="with the fetched chat model")
     add_check(parser)
     options = parser.parse_args()
     tell(main(options.rounds, engines=options.engines, fetched=options.fetched), options.check)

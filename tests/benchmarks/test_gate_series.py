@@ -1,4 +1,4 @@
-"""The series of gate runs takes its kinds in turn, burns cores where asked, and stops at the first failure."""
+"""A series of gate runs alternates its kinds, burns cores on request, and stops at the first failure."""
 
 from __future__ import annotations
 
