@@ -31,7 +31,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.bounds import add_check, tell
-from benchmarks.gate import BROKEN, most
+from benchmarks.eval_gate import BROKEN, most
 from benchmarks.gated.nightly_scores import Asking, Kept, Scores, scores
 from control.eval_runs.config import EvalsConfig
 from control.evals.store import PANEL_PARTS

@@ -134,7 +134,7 @@ def test_what_may_fail_is_a_share_of_its_own_and_moves_no_pass() -> None:
 
 @pytest.mark.parametrize("clusters", [12, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_worse_by_the_margin_rarely_passes_and_equal_rarely_fails(clusters: int) -> None:
-    """All looks together; benchmarks.gate measures more of it."""
+    """All looks together; benchmarks.eval_gate measures more of it."""
     rule = SliceRule(first_look=50, budget=200, margin=0.08)
     runs = 120
 

@@ -1,6 +1,6 @@
 """Whether the gate (`evals.gate`) keeps what it promises: on answers whose truth is known, and on real ones.
 
-    python -m benchmarks.gate [--quick] [--runs 400] [--equal 50] [--repeats 4] [--parts simulated equal broken]
+    python -m benchmarks.eval_gate [--quick] [--runs 400] [--equal 50] [--repeats 4] [--parts simulated equal broken]
         [--picture FILE] [--check]
 
 Simulated: answers of a candidate that is equal, and of one that is worse by exactly the margin, over flip shares,

@@ -1,4 +1,4 @@
-"""The benchmark of the gate draws what it says, and asks both sides the same until the gate has decided."""
+"""The benchmark of the eval gate draws what it says, and asks both sides the same until the gate has decided."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from benchmarks import gate
+from benchmarks import eval_gate
 from benchmarks.gated.picture import draw
 from benchmarks.gated.real import Baseline, Side, batchings, compare
 from benchmarks.gated.rivals import looked_at_repeatedly, unpaired
@@ -57,8 +57,8 @@ def test_a_measurement_is_the_same_twice() -> None:
 
 
 def test_chance_explains_so_many_failures() -> None:
-    assert gate.most(50, 0.05) == 8
-    assert gate.most(400, 0.05) == 35
+    assert eval_gate.most(50, 0.05) == 8
+    assert eval_gate.most(400, 0.05) == 35
 
 
 class FakeAsked:
@@ -100,8 +100,8 @@ def test_the_picture_has_a_line_for_each_curve() -> None:
 
 
 def test_the_last_line_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["gate", "--parts", "simulated", "--runs", "2", "--quick"])
-    gate.main()
+    monkeypatch.setattr(sys, "argv", ["eval_gate", "--parts", "simulated", "--runs", "2", "--quick"])
+    eval_gate.main()
     shown = capsys.readouterr().out.strip().split("\n")
     assert json.loads(shown[-1]) == {"aa_fail_rate": None, "defects_caught": None, "inconclusive": None}
     assert len(shown) == 2 + 20 + 1
