@@ -1,6 +1,6 @@
-"""Prints what a process has imported at a point of its start, as JSON: `python -m tests.imported_modules FILE`, with
-the statements to run in the file. For each module that is loaded, the modules whose import was under way, outermost
-first.
+"""Prints the modules that a program imports, as JSON: `python -m tests.imported_modules FILE` runs the file.
+
+Each module has the list of modules whose import was under way when it was loaded, outermost first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def chains(file: str) -> dict[str, list[str]]:
-    """The chain of imports for each module that running the file loads."""
+    """The chain of imports of each module that the file's run loads."""
     under_way: list[str] = []
     found: dict[str, list[str]] = {}
     bootstrap: Any = importlib._bootstrap
@@ -40,5 +40,5 @@ def chains(file: str) -> dict[str, list[str]]:
 
 if __name__ == "__main__":
     with contextlib.redirect_stdout(sys.stderr):
-        told = chains(sys.argv[1])
-    json.dump(told, sys.stdout)
+        loaded = chains(sys.argv[1])
+    json.dump(loaded, sys.stdout)
