@@ -119,6 +119,8 @@ class Killable(ResponseRunner):
 
     async def die(self) -> None:
         self.dead.set()
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise ConnectionError  # it is being stopped, and nobody would end a wait
         await asyncio.Event().wait()
 
     dead: asyncio.Event
