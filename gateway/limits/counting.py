@@ -42,6 +42,7 @@ DRAIN_S = 5.0
 ROUND_KEPT_S = 3_600
 MONTH_AWAITED_S = 2.0
 """How far the ledger's clock may lag Valkey's at the end of a month before budgets are refused."""
+TOKENS_KEPT = 10_000
 SUMS = 5
 """Limit of the sums that late announcements require."""
 
@@ -93,6 +94,8 @@ class Counting:
         self._joined = asyncio.Event()
         self._rounds_key = f"{config.key_prefix}:rounds"
         self._answered: dict[str, None] = {}
+        self._ended: dict[str, None] = {}
+        """Tokens of the rounds that this gateway led. Valkey may hold one again, because a crash lost its end."""
         self._answering = asyncio.Lock()
         self._counts: dict[str, asyncio.Task[bool]] = {}
         self._polling = BackgroundTask.every(config.seed_poll_s, self._poll, "limits-counting", at_once=True)
@@ -142,8 +145,8 @@ class Counting:
             try:
                 return await self._conduct(own)
             finally:
-                self._send("HDEL", self._rounds_key, rule.key)
-                self._send("DEL", self._answers_key(own))
+                _keep(self._ended, own.token)
+                self._end(own)
         except (*STORE_FAILURES, *FAILURES) as error:
             logger.warning("spending of %s is not counted: %r", rule.name, error)
             return False
@@ -234,6 +237,9 @@ class Counting:
     async def _look(self) -> None:
         found = await self._call("HVALS", self._rounds_key)
         rounds = [msgspec.json.decode(each, type=Round) for each in found]
+        for each in rounds:
+            if each.token in self._ended:
+                self._end(each)
         unanswered = [each for each in rounds if each.token not in self._answered]
         if unanswered:
             await self._answer(unanswered)
@@ -252,9 +258,11 @@ class Counting:
             for each in rounds:
                 await self._call("SADD", self._answers_key(each), self._epoch.instance)
                 self._send("EXPIRE", self._answers_key(each), ROUND_KEPT_S)
-                self._answered[each.token] = None
-            while len(self._answered) > 10_000:
-                del self._answered[next(iter(self._answered))]
+                _keep(self._answered, each.token)
+
+    def _end(self, led: Round) -> None:
+        self._send("HDEL", self._rounds_key, led.planned.key)
+        self._send("DEL", self._answers_key(led))
 
     def _answers_key(self, each: Round) -> str:
         return f"{self._config.key_prefix}:round:{each.token}"
@@ -271,3 +279,10 @@ class Counting:
             self._valkey.send(pack(words))
         except ConnectionLost:
             logger.debug("not sent: %s", words[0])
+
+
+def _keep(tokens: dict[str, None], token: str) -> None:
+    """Add the newest of a limited number of tokens."""
+    tokens[token] = None
+    if len(tokens) > TOKENS_KEPT:
+        del tokens[next(iter(tokens))]
