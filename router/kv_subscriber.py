@@ -86,6 +86,8 @@ class _Subscription:
         self._deliver = deliver
         self._again = zmq.Again
         self._no_wait = zmq.NOBLOCK
+        self._read_in_turn = False
+        """This turn of the loop has read its burst, or the next one will go on with it."""
         self._loop = asyncio.get_running_loop()
         self._live = context.socket(zmq.SUB)
         self._live.set_hwm(HIGH_WATER_MESSAGES)
@@ -122,12 +124,20 @@ class _Subscription:
         self._links = []
 
     def _read(self) -> None:
+        if not self._read_in_turn:  # the descriptor may wake the loop again while a burst goes on: still one a turn
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._read_in_turn = True
         drained = False
         try:
             drained = self._read_burst()
         finally:
-            if not drained:  # even after an error, because the descriptor does not signal data that is already there
-                self._loop.call_soon(self._read)
+            # on after an error too, because the descriptor does not signal data that is already there
+            self._loop.call_soon(self._rest if drained else self._go_on)
+
+    def _rest(self) -> None:
+        self._read_in_turn = False
 
     def _read_burst(self) -> bool:
         """Read a burst of messages. Returns whether all available data was read."""

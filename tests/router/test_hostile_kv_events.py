@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
@@ -221,6 +222,44 @@ async def test_large_messages_share_the_loop_as_many_small_ones_do() -> None:
         await eventually(lambda: heard[-1].number == publisher.sent - 1)
         other.cancel()
     assert max(after - before for before, after in itertools.pairwise(turns)) <= 2
+
+
+class Arrived:
+    """A link on which all messages have come; its descriptor tells of them in every turn, as ZeroMQ's may."""
+
+    def __init__(self, socket: zmq.Socket[Any], messages: list[list[bytes]]) -> None:
+        self.socket, self._messages, self._real = self, messages, socket
+        self._descriptor = os.eventfd(1)
+
+    def getsockopt(self, _: int) -> int:
+        return self._descriptor
+
+    def recv_multipart(self, _: int) -> list[bytes]:
+        if not self._messages:
+            raise zmq.Again
+        return self._messages.pop()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        self._real.close()
+
+
+async def test_a_turn_of_the_loop_reads_one_burst_however_often_the_descriptor_wakes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = 10 * kv_subscriber.BURST
+    messages = [[b"", number.to_bytes(8, "big"), b""] for number in reversed(range(many))]
+    monkeypatch.setattr(kv_subscriber, "KvLink", lambda socket, _: Arrived(socket, messages))
+    heard: list[KvBatch] = []
+    subscriptions = KvSubscriptions(heard.append)
+    subscriptions.follow({"r1": ("tcp://127.0.0.1:1", "")})
+    turns = [0]
+    for _ in range(2 * many // kv_subscriber.BURST):
+        await asyncio.sleep(0)
+        turns.append(len(heard))
+    subscriptions.stop()
+    assert [batch.number for batch in heard] == list(range(many))
+    assert max(after - before for before, after in itertools.pairwise(turns)) == kv_subscriber.BURST
 
 
 def test_what_is_kept_until_a_replay_comes_is_bounded_in_bytes() -> None:
