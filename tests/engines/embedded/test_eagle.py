@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engines.embedded import engine as engine_module
-from engines.embedded import sampler, tree_checker
+from engines.embedded import sampler, sequence, tree_checker
 from engines.embedded.build import build_engine
 from engines.embedded.config import EngineConfig, KVConfig
 from engines.embedded.draft_sources import make_source
@@ -248,7 +249,11 @@ def test_guesses_leave_the_distribution_and_accepting_everything_does_not(
     target: Path, trained_head: Path, monkeypatch: pytest.MonkeyPatch, shape: Shape
 ) -> None:
     """Those of a chain are drawn; those of a tree are the likeliest, and the sampled token follows a branch or none."""
-    seeded = shape == "tree"
+    seeded, seeds = shape == "tree", random.Random(3)
+    # by the system's own chance the counts of one run in ten thousand would be that far from the law
+    chance = SimpleNamespace(Random=lambda seed=None: random.Random(seeds.random() if seed is None else seed))
+    monkeypatch.setattr(sequence, "random", chance)
+    torch.manual_seed(3)
     law = law_of_three(load_model(target, "float32"))
     engine = make_engine(target, speculation=always(trained_head, shape))
     assert sigmas(frequencies(engine, 4, seeded=seeded), law) < 7
