@@ -286,9 +286,10 @@ class ClientProtocol(HttpToolsProtocol):
         below = self._below
         unread_bytes = self.transport.get_write_buffer_size() + (0 if below is None else below.get_write_buffer_size())
         if unread_bytes:
-            descriptor = self.transport.get_extra_info("socket").fileno()
-            with contextlib.suppress(OSError):  # it is closed
-                unread_bytes += struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0]
+            sock = self.transport.get_extra_info("socket")
+            if sock is not None and sock.fileno() >= 0:  # none, or -1, in the turn in which the connection is lost
+                with contextlib.suppress(OSError):
+                    unread_bytes += struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0]
         return unread_bytes
 
     def overdue(self, waiting: Waiting) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.http.client_connection import SCOPE_KEY
-from gateway.http.client_protocol import MAX_PIPELINED
+from gateway.http.certificate import Certificate
+from gateway.http.client_connection import SCOPE_KEY, ClientConnection
+from gateway.http.client_protocol import MAX_PIPELINED, ClientProtocol
 from gateway.http.connections import Waiting
 from tests.gateway.served import App, Served, on_uvloop, served
 
@@ -460,6 +461,45 @@ async def test_a_client_that_reads_ever_so_little_is_cut() -> None:
             waits += 1
         assert waits <= 11, "a wait for each tenth, and one more"
         writer.transport.abort()
+
+
+@on_uvloop
+async def test_an_answer_may_end_in_the_turn_in_which_its_connection_is_lost() -> None:
+    await ends_as_it_is_lost()
+
+
+async def ends_as_it_is_lost(certificate: Certificate | None = None, **more: Any) -> None:
+    """The last chunk and the loss of the client that did not read it all come in one turn of the loop."""
+    ended = asyncio.get_running_loop().create_future()
+
+    async def ends(scope: Any, receive: Any, send: Any) -> None:
+        channel: ClientConnection = scope[SCOPE_KEY]
+        channel.start(200, [])
+        while not channel.full:
+            channel.write(b"x" * 65_536)
+            await asyncio.sleep(0)
+        (connection,) = server.table._held
+        assert isinstance(connection, ClientProtocol)
+        socket_transport = connection._below or connection._raw
+        assert socket_transport is not None
+        socket_transport.abort()
+
+        def end() -> None:
+            try:
+                channel.end(b"")
+            except Exception as error:
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        asyncio.get_running_loop().call_soon(end)
+        await asyncio.wait([ended])  # uvicorn would discard the end of an application that has returned
+
+    async with served(ends, certificate) as server:
+        _, writer = await server.connect(GET, **more)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await ended
+        await server.holds(0)
 
 
 @on_uvloop

@@ -19,6 +19,7 @@ from gateway.http.client_connection import SCOPE_KEY, ClientConnection
 from gateway.http.config import TlsConfig
 from gateway.http.connections import Waiting
 from tests.certificates import write_certificate
+from tests.gateway.http.test_client_protocol import ends_as_it_is_lost
 from tests.gateway.served import Served, on_uvloop, served
 from tests.waiting import eventually
 
@@ -154,6 +155,12 @@ async def test_a_client_that_does_not_end_tls_delays_no_shutdown(config: TlsConf
         server.passes(server.table.config.unread_timeout_s)
         await server.holds(0)
         client.close()
+
+
+@on_uvloop
+async def test_over_tls_an_answer_may_end_in_the_turn_in_which_its_connection_is_lost(config: TlsConfig) -> None:
+    certificate = Certificate(config)
+    await ends_as_it_is_lost(certificate, ssl=trusting(config), server_hostname="localhost")
 
 
 @on_uvloop
