@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec
@@ -19,10 +20,8 @@ from gateway.http.config import ConnectionsConfig
 from gateway.http.connections import ConnectionTable, Waiting
 from gateway.http.listener import Listener, bind
 from gateway.http.server import HttpServer
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
-GUARD_S = 60.0
-"""Nothing takes this long unless a test fails."""
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -81,9 +80,19 @@ class Served:
     def request_malformed(self, code: str) -> None:
         self.malformed[code] += 1
 
-    async def connect(self, sent: bytes = b"", **more: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A client's connection that has sent this; it ends with the server. more: as of asyncio, for TLS."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **more)
+    async def connect(
+        self, sent: bytes = b"", *, receive_buffer: int = 0, **more: Any
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A client's connection that has sent this; it ends with the server. receive_buffer: half the bytes that its
+        kernel holds for it at most; 0: as many as the kernel likes, often megabytes. more: as of asyncio, for TLS."""
+        if receive_buffer:
+            more["sock"] = client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", self.port))
+        else:
+            more |= {"host": "127.0.0.1", "port": self.port}
+        reader, writer = await asyncio.open_connection(**more)
         self._peers.append(writer)
         writer.write(sent)
         return reader, writer
