@@ -270,9 +270,9 @@ class ClientProtocol(HttpToolsProtocol):
             self._end()
 
     def reads_on(self, waiting: Waiting) -> bool:
-        """Whether the client has read some of its answer in this wait, and enough in the earlier ones, to get the same
-        time for the rest. On average, because a client's kernel opens its window in steps of up to a sixteenth of its
-        buffer, so that most of one wait's bytes may show in the next one."""
+        """Whether the client has read some of its answer in this wait, and enough in all, to get the same time for the
+        rest. A client's kernel opens its window in steps of up to a sixteenth of its buffer, so the last bytes that it
+        read may show in the next wait. No more than half a part may: the kernel takes the first bytes by itself."""
         if waiting not in (Waiting.READING, Waiting.CLOSING):
             return False
         before_bytes, self._unread_bytes = self._unread_bytes, self._unread()
@@ -379,8 +379,9 @@ class ClientProtocol(HttpToolsProtocol):
             waiting = self._receiving or Waiting.IDLE
         if waiting is not self.waiting:
             if waiting is Waiting.READING or waiting is Waiting.CLOSING:
-                self._unread_bytes = self._allowed_bytes = self._unread()
+                self._unread_bytes = self._unread()
                 self._part_bytes = max(1, int(READ_PART * self._unread_bytes))
+                self._allowed_bytes = self._unread_bytes - self._part_bytes // 2
             self._table.wait(self, waiting)
 
     def _refuse(self, error: SlipstreamError) -> None:

@@ -40,8 +40,8 @@ class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     idle_timeout_s: Timeout = 75.0
     """How long a connection is kept alive without a request."""
     unread_timeout_s: Fixed[Timeout] = 5.0
-    """After an answer that needed no body, how long the rest of the body is read and thrown away; and how long a client
-    may take to read a tenth of the rest of an answer on a connection that is being closed."""
+    """After an answer that needed no body, how long the rest of the body is read and thrown away. In this time, a
+    client must also read some of an answer on a connection that is being closed, a tenth of it on average."""
 
 
 class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

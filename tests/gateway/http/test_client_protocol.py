@@ -378,6 +378,10 @@ def test_malformed_requests_are_counted_and_do_not_fill_the_log(caplog: pytest.L
     assert not [record for record in lines if "equest" in record.message and "malformed" not in record.message]
 
 
+def has_less_unread_than(connection: ClientProtocol, before_bytes: int) -> bool:
+    return not before_bytes or connection._unread() < before_bytes
+
+
 @pytest.mark.parametrize("request_head", [GET, b"GET / HTTP/1.0\r\n\r\n"])
 @on_uvloop
 async def test_a_client_that_does_not_read_its_last_answer_is_cut(request_head: bytes) -> None:
@@ -396,6 +400,20 @@ async def test_a_client_that_does_not_read_its_last_answer_is_cut(request_head: 
         server.passes(1)
         assert server.ended["closing_timeout"] == 1
         await server.holds(0)
+
+
+@on_uvloop
+async def test_what_a_client_keeps_in_its_buffers_alone_gets_it_no_second_wait() -> None:
+    async with served(large_at_once, unread_timeout_s=10) as server:
+        _, writer = await server.connect(b"GET / HTTP/1.0\r\n\r\n", receive_buffer=50_000)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await server.waits_for(Waiting.CLOSING)
+        (connection,) = server.table._held
+        assert isinstance(connection, ClientProtocol)
+        writer.transport.resume_reading()  # type: ignore[attr-defined]  # into the buffer of a reader that nobody asks
+        await eventually(functools.partial(has_less_unread_than, connection, connection._unread_bytes))
+        server.passes(10)
+        assert server.ended == {"closing_timeout": 1}
 
 
 async def large_at_once(scope: Any, receive: Any, send: Any) -> None:
@@ -430,10 +448,6 @@ async def test_a_client_that_reads_on_gets_all_of_a_large_answer(
             server.passes(10)
         await reader.readexactly(4_000_000)
         writer.transport.abort()
-
-
-def has_less_unread_than(connection: ClientProtocol, before_bytes: int) -> bool:
-    return not before_bytes or connection._unread() < before_bytes
 
 
 @on_uvloop

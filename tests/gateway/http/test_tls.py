@@ -133,7 +133,8 @@ async def test_over_tls_a_client_that_reads_on_gets_all_of_its_last_answer_and_a
             await reader.readexactly(4_000_000)
             server.passes(60)
         assert server.ended == {}
-        server.passes(60)
+        for _ in range(2):  # its kernel may acknowledge some bytes only now
+            server.passes(60)
         assert server.ended == {"closing_timeout": 1}
         await server.holds(0)
 
