@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http.loop_shares import BURST_S, NETWORK_BURST_S, SHARE, LoopShares, StrangerShares
+from tests.virtual_time import in_virtual_time, now_s
 
 
 class Clock:
@@ -59,8 +60,9 @@ def test_over_any_time_it_gets_its_share_and_a_burst_and_the_last_piece_of_work(
     asyncio.run(run())
 
 
+@in_virtual_time
 async def test_those_who_wait_come_one_after_the_other_and_who_leaves_holds_up_nobody() -> None:
-    shares, order = LoopShares(), []
+    shares, order = LoopShares(now_s), []
     shares.spend("o", BURST_S + 0.002)
 
     async def one(number: int) -> None:

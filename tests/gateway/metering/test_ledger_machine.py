@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
         left = [found.opened.key for found in self.journal.left_open]
         assert set(left) == set(self.open)
         places = {found.opened.key for found in self.journal.left_open if found.placed is not None}
-        await Recovery(self.journal, ask, quick(), metrics()).resolve()
+        await Recovery(self.journal, ask, quick(resolve_timeout_s=60), metrics()).resolve()
         for key in left:
             end = self.open.pop(key)
             self.ended[key] = replace(end, billed=False, usage=end.usage if key in places else Usage())
