@@ -685,6 +685,16 @@ async def test_what_fails_says_why_and_is_not_billed(
     theirs = client.with_options(api_key=key.secret)
     revoked = await create(theirs)
     await platform.database.execute("UPDATE gateway.api_keys SET revoked_at = now() WHERE hash = $1", key.hash)
+
+    async def heard() -> bool:
+        """Whether the gateway knows: a busy machine announces the revocation late, and the run would be served."""
+        try:
+            await theirs.responses.retrieve(revoked.id)
+        except openai.AuthenticationError:
+            return True
+        return False
+
+    await eventually(heard)
     async with working(runner_of(platform)):
 
         async def ended() -> Any:
