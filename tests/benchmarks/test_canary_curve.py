@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from benchmarks import canary, gate
+from benchmarks import canary, eval_gate
 from benchmarks.canary import (
     AT_MARGIN,
     ERRORS_AT_MARGIN,
@@ -68,7 +68,7 @@ def test_worse_ones_are_rolled_back_in_time(
 
 @pytest.mark.nightly
 @pytest.mark.timeout(4 * 3_600)
-@pytest.mark.parametrize("benchmark", [canary, gate])
+@pytest.mark.parametrize("benchmark", [canary, eval_gate])
 def test_every_promised_bound_is_kept(
     benchmark: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
