@@ -26,7 +26,7 @@ from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.healing import Opening, TokenBeginnings, TokenIndex, healed, spells_any_text
 from engines.tokenizer.json_value import JsonBounds, require_bounded
 from engines.tokenizer.longest import longest_token_bytes
-from engines.tokenizer.segment_cache import SegmentCache
+from engines.tokenizer.segment_cache import SegmentCache, cuts_words, parts
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.template import ChatTemplate, Check
 from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
@@ -73,6 +73,9 @@ class Tokenizer:
         )
         self._segments = SegmentCache()
         self._encodes_segments = _is_local(folder.definition)
+        self._encodes_parts = self._encodes_segments and cuts_words(
+            self._plain.pre_tokenizer, (str(token["content"]) for token in added)
+        )
         self.leading_ids, self.trailing_ids = _frame(self._parsing)
         """Ids before every prompt, such as a begin-of-text token, and ids after a text to be embedded."""
         self.fill: FillTemplate | None = fill_template(folder, self._control)
@@ -124,18 +127,32 @@ class Tokenizer:
         """`ChatTemplate.takes_later_system` of the template for conversations without tools."""
         return self._chat_template is None or self._chat_template.takes_later_system
 
-    def encode(self, text: str, limit_tokens: int | None = None) -> list[int]:
+    def encode(self, text: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
-        except that control strings in the prompt stay text."""
-        return [*self.leading_ids, *self._encode_plain(text, limit_tokens)]
+        except that control strings in the prompt stay text. tenant: see `plain_ids`."""
+        return [*self.leading_ids, *self.plain_ids(text, limit_tokens, tenant)]
 
     def count(self, text: str) -> int:
         """Number of ids that `encode` returns."""
         return len(self.encode(text))
 
-    def plain_ids(self, text: str, limit_tokens: int | None = None) -> list[int]:
-        """The ids of a part of a prompt, without leading ids and with control strings as text."""
+    def plain_ids(self, text: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
+        """The ids of a part of a prompt, without leading ids and with control strings as text. tenant: the organization
+        whose cached segments are used; empty for no cache."""
+        if tenant and self._encodes_parts and len(text) >= CACHED_CHARACTERS:
+            with contextlib.suppress(ContextTooLong):  # the error must report the whole text's count
+                return self._encode_parts(text, limit_tokens, tenant)
         return self._encode_plain(text, limit_tokens)
+
+    def _encode_parts(self, text: str, limit_tokens: int | None, tenant: str) -> list[int]:
+        """Encode text without encoding the parts again that the tenant has sent before."""
+        self.require_fitting(require_sound(text), limit_tokens)
+        ids: list[int] = []
+        *before, last = parts(text)
+        for part in before:
+            ids.extend(self._segments.ids(tenant, part, lambda part: self._encode_plain(part, limit_tokens)))
+            _require_room(len(ids), limit_tokens)
+        return ids + self._encode_plain(last, limit_tokens, already=len(ids))
 
     def plain_counts(self, texts: Sequence[str]) -> list[int]:
         """Number of ids of each text alone; joined, the texts have about as many, usually fewer."""

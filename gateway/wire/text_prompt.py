@@ -35,16 +35,18 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
     texts = [text for text in prompts if isinstance(text, str)]
     for text in texts:
         tokenizer.tokenizer.require_fitting(require_sound(text), target.model.context_tokens)
-    encoded = await tokenizer.run(organization_id, texts, lambda: _ids(asked, target, tokenizer.tokenizer))
+    encoded = await tokenizer.run(
+        organization_id, texts, lambda: _ids(asked, target, tokenizer.tokenizer, organization_id)
+    )
     counts = [len(ids) for ids in encoded]
     sent = TextPrompt(tuple(encoded), echo=echo) if target.capabilities.token_prompts else asked
     return Counted(sent, sum(counts), max(counts), True, sum(counts))
 
 
-def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer, organization_id: str) -> list[tuple[int, ...]]:
     limit = target.model.context_tokens
     encoded = [
-        tuple(tokenizer.encode(p, limit)) or _document_start(tokenizer) if isinstance(p, str) else p
+        tuple(tokenizer.encode(p, limit, organization_id)) or _document_start(tokenizer) if isinstance(p, str) else p
         for p in asked.prompts
     ]
     if not target.capabilities.token_prompts:

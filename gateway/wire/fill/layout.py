@@ -103,7 +103,7 @@ async def _laid_out(
             tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
 
     def healed() -> LaidOut:
-        return _healed(gap, room, opened_at(tokenizer.tokenizer), target, tokenizer.tokenizer)
+        return _healed(gap, room, opened_at(tokenizer.tokenizer), target, tokenizer.tokenizer, organization_id)
 
     return await tokenizer.run(organization_id, texts, healed)
 
@@ -118,21 +118,22 @@ def require_filling(tokenizer: Tokenizer, model: str) -> None:
         )
 
 
-def _healed(gap: Gap, room: int, cut: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
+def _healed(gap: Gap, room: int, cut: int, target: Target, tokenizer: Tokenizer, organization_id: str) -> LaidOut:
     """The layout with the prefix up to `cut`; the output must begin with the rest of the prefix."""
-    laid_out = _layout(msgspec.structs.replace(gap, prefix=gap.prefix[:cut]), room, target, tokenizer)
+    before = msgspec.structs.replace(gap, prefix=gap.prefix[:cut])
+    laid_out = _layout(before, room, target, tokenizer, organization_id)
     if cut == len(gap.prefix):
         return laid_out
     return msgspec.structs.replace(laid_out, counted=laid_out.counted.beginning_with(gap.prefix[cut:]))
 
 
-def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer) -> LaidOut:
+def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer, organization_id: str) -> LaidOut:
     template, counts = target.fill, tokenizer.plain_counts
     assert template is not None
     limit = None if target.model.fim.window else target.model.context_tokens
 
     def encode(text: str) -> list[int]:
-        return tokenizer.plain_ids(text, limit)
+        return tokenizer.plain_ids(text, limit, organization_id)
 
     marks = len(tokenizer.leading_ids) + template.marks
     if target.model.fim.window:
