@@ -23,7 +23,7 @@ from contracts.dated_request_id import mint
 from contracts.errors import RequestError, RequestTimeout, SlipstreamError
 from gateway.http.certificate import Certificate
 from gateway.http.client_connection import SCOPE_KEY, STATUS_LINES, ClientConnection
-from gateway.http.connections import ConnectionTable, Waiting
+from gateway.http.connections import SWEEP_S, ConnectionTable, Waiting
 from gateway.http.request_head import refusal_of, too_large
 from gateway.http.upgrade_offer import framing_of, read_on
 from gateway.wire.errors import body_of, headers_of, status_of
@@ -126,7 +126,7 @@ class ClientProtocol(HttpToolsProtocol):
                     server_side=True,
                     ssl_handshake_timeout=self._table.config.head_timeout_s,
                     # enough for all parts of an unread answer; the table ends the wait for a client that does not read
-                    ssl_shutdown_timeout=self._table.config.unread_timeout_s * (1 + 1 / READ_PART),
+                    ssl_shutdown_timeout=(self._table.config.unread_timeout_s + SWEEP_S) * (1 + 1 / READ_PART),
                 )
             )
             await asyncio.sleep(0)  # TLS takes the socket over …
