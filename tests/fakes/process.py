@@ -17,10 +17,11 @@ import msgspec
 from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
+from tests.waiting import GUARD_S, START_S
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 60.0
-"""A guard against hanging for ever, not a measure."""
+WAIT_S = GUARD_S
+"""Of each request to its control endpoints."""
 
 
 class FakeEngineProcess:
@@ -73,7 +74,7 @@ async def fake_engine(
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), WAIT_S)
+        line = await asyncio.wait_for(process.stdout.readline(), START_S)
         engine = FakeEngineProcess(process, int(line.split()[1]), token)
         try:
             yield engine

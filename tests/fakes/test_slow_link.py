@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.fakes.slow_link import Streams, connect, slow_link
+from tests.waiting import GUARD_S
 
 
 @pytest.mark.parametrize("steps", range(12))
@@ -25,7 +26,7 @@ async def test_a_cut_closes_what_a_client_that_leaves_had_open(steps: int) -> No
             await asyncio.sleep(0)
         await link.close()
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(GUARD_S):
                 assert await reader.read() == b""
         finally:
             writer.transport.abort()

@@ -132,7 +132,7 @@ async def test_a_router_process_is_killed_restarted_and_stopped(engine_url: str,
     for lease_id in ("l1", "l2"):
         assert (await client.acquire(ask(lease_id))).engine.url == engine_url
 
-    waiting = asyncio.create_task(client.acquire(ask("l3")))
+    waiting = asyncio.create_task(client.acquire(ask("l3", deadline_s=GUARD_S)))
     router.kill()
     await router.wait()
     router = await run(config)

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 TOKEN = "secret"
 QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
@@ -46,7 +46,7 @@ class Process:
 
     def end(self) -> str:
         """Wait for it; the rest of its log."""
-        _, rest = self.child.communicate(timeout=60)
+        _, rest = self.child.communicate(timeout=GUARD_S)
         return "".join(self.log) + rest
 
 

@@ -22,7 +22,7 @@ from tests.deployment import free_port
 from tests.engines.embedded.engine_process import TOKEN, Process, events, healthy, stream_of
 from tests.engines.embedded.served import served
 from tests.engines.embedded.tiny import SHIPPED
-from tests.waiting import eventually
+from tests.waiting import GUARD_S, eventually
 
 CHAT = str(SHIPPED / "slipstream-chat")
 
@@ -34,7 +34,7 @@ async def test_sigterm_lets_streams_finish_and_refuses_new_ones(
     port = free_port()
     process = start(
         model=CHAT,
-        drain_s=60,
+        drain_s=GUARD_S,
         metrics={"port": port},
         kv_events={"endpoint": "tcp://127.0.0.1:*", "replay_endpoint": "tcp://127.0.0.1:*", "topic": "kv"},
     )
