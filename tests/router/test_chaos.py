@@ -208,7 +208,7 @@ def _environment() -> dict[str, str]:
 @pytest.fixture
 async def chaos(connect: Connect) -> AsyncIterator[Chaos]:
     async with contextlib.AsyncExitStack() as stack:
-        engines = [await stack.enter_async_context(fake_engine()) for _ in range(3)]
+        engines = [await stack.enter_async_context(fake_engine(port=free_port())) for _ in range(3)]
         for engine, slower in zip(engines, (1, 1, 10), strict=True):
             await engine.control(ttft_s=0.02 * slower, inter_token_s=0.005 * slower)
         made = Chaos(engines, stack, connect)

@@ -17,6 +17,7 @@ from router.core.replica import Health
 from router.protocol import messages
 from router.protocol.framing import FrameReader, framed
 from router.server import RouterServer
+from tests.deployment import free_port
 from tests.router.fakes import GUARD_S, TOKEN, Connect, FakeEngines, StartRouter, ask, fleet, queued
 from tests.waiting import eventually
 
@@ -199,7 +200,7 @@ async def test_a_first_token_without_a_connection_is_reported_by_the_next_one(
 
 
 async def test_a_killed_router_comes_back_knowing_everything(start_router: StartRouter, connect: Connect) -> None:
-    router = await start_router()
+    router = await start_router(port=free_port())
     clients = [await connect(router.port) for _ in range(2)]
     clients[0].publish(fleet(7, replicas=("r1",), max_concurrency=3))
     for number, client in enumerate(clients):
@@ -217,7 +218,7 @@ async def test_a_killed_router_comes_back_knowing_everything(start_router: Start
 async def test_asks_waiting_when_the_router_dies_are_answered_by_the_next(
     start_router: StartRouter, connect: Connect
 ) -> None:
-    router = await start_router()
+    router = await start_router(port=free_port())
     client = await connect(router.port, patience_s=GUARD_S)
     client.publish(fleet(replicas=("r1",), max_concurrency=1))
     await client.acquire(ask("l1"))

@@ -13,6 +13,7 @@ from router.config import RouterConfig
 from router.core.events import ReplicaPolled
 from router.core.replica import Health
 from router.health import HealthPoller, Target
+from tests.deployment import free_port
 from tests.other_account import listening_as_another_account
 from tests.router.fakes import Connect, FakeDriver, FakeEngines, StartRouter, ask, fleet
 from tests.virtual_time import in_virtual_time
@@ -50,7 +51,7 @@ async def test_health_and_load_are_reported_at_once(engines: FakeEngines) -> Non
 
 
 async def test_an_engine_of_this_account_gets_no_key_while_another_account_has_its_port(engines: FakeEngines) -> None:
-    with listening_as_another_account() as port:
+    with listening_as_another_account(free_port()) as port:  # it is given up and taken again
         url = f"http://127.0.0.1:{port}"
         config = RouterConfig(recovery_interval_s=0.01)
         reports: asyncio.Queue[ReplicaPolled] = asyncio.Queue()

@@ -15,6 +15,7 @@ from router.protocol import messages
 from router.protocol.framing import FrameReader, framed
 from router.server import RouterServer
 from router.tokens import Role
+from tests.deployment import free_port
 from tests.router.fakes import GUARD_S, READER_TOKEN, TOKEN, TOKENS, Connect, StartRouter, ask, fleet
 from tests.waiting import eventually
 
@@ -127,7 +128,7 @@ async def test_a_version_too_far_ahead_is_refused_and_the_next_true_one_taken(
 async def test_a_router_started_again_takes_the_version_the_database_has(
     start_router: StartRouter, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    router = await start_router(max_version_jump=100)
+    router = await start_router(port=free_port(), max_version_jump=100)
     client = await connect(router.port)
     client.publish(fleet(7, replicas=("r1",)))
     await eventually(lambda: router.dispatcher.fleet.version == 7)
