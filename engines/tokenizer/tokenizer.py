@@ -73,7 +73,9 @@ class Tokenizer:
         )
         self._segments = SegmentCache()
         self._encodes_segments = _is_local(folder.definition)
-        self._encodes_parts = self._encodes_segments and cuts_words(self._plain.pre_tokenizer, added)
+        self._encodes_parts = self._encodes_segments and cuts_words(
+            self._plain.pre_tokenizer, (str(token["content"]) for token in added)
+        )
         self.leading_ids, self.trailing_ids = _frame(self._parsing)
         """Ids before every prompt, such as a begin-of-text token, and ids after a text to be embedded."""
         self.fill: FillTemplate | None = fill_template(folder, self._control)
