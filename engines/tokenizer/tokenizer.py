@@ -305,11 +305,12 @@ class Tokenizer:
 
     def token_text(self, id_: int) -> str:
         """The text of one token alone, including control tokens; for log probabilities."""
-        return self.whole_text([id_])
+        return str(self._parsing.decode([id_], skip_special_tokens=False))
 
     def whole_text(self, ids: Sequence[int]) -> str:
         """The text of ids, including control tokens."""
-        return str(self._parsing.decode(ids, skip_special_tokens=False))
+        # `decode` holds the interpreter lock throughout; a batch does not
+        return str(self._parsing.decode_batch([ids], skip_special_tokens=False)[0])
 
     def token_bytes(self, id_: int) -> bytes:
         """The bytes of one token alone, which need not be whole characters; for log probabilities."""

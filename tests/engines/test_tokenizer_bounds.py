@@ -169,6 +169,27 @@ async def test_what_is_long_is_encoded_in_other_threads_without_the_interpreter_
     off_loop.close()
 
 
+def test_the_text_of_many_ids_is_found_without_the_interpreter_lock() -> None:
+    tokenizer, ids = Tokenizer.load(MODELS / "slipstream-chat"), [5] * 100_000
+    began, found = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        tokenizer.whole_text(ids)
+        found.set()
+
+    before_s = sys.getswitchinterval()
+    thread = threading.Thread(target=work)
+    sys.setswitchinterval(1_000)  # so this thread continues only once the other one gives the lock up
+    try:
+        thread.start()
+        began.wait()
+        assert not found.is_set()
+    finally:
+        sys.setswitchinterval(before_s)
+        thread.join()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("megabytes", [1, 4])
 @pytest.mark.parametrize("name", HOSTILE)

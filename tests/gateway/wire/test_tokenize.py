@@ -56,6 +56,10 @@ async def test_the_texts_of_many_ids_are_found_off_the_event_loop(count: int) ->
             threads.add(threading.get_ident())
             return super().whole_text(ids)
 
+        def token_text(self, id_: int) -> str:
+            threads.add(threading.get_ident())
+            return super().token_text(id_)
+
     own = OffLoopTokenizer(Watched.load(CHAT))
     target = Target(Model("m", Tier.CHAT, "pool", 100_000), drivers.get("embedded").capabilities, own)
     asks: tuple[tuple[Any, dict[str, Any]], ...] = (
