@@ -9,7 +9,7 @@ import contextlib
 import copy
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Tokenizer:
         self._segments = SegmentCache()
         self._encodes_segments = _is_local(folder.definition)
         self._encodes_parts = self._encodes_segments and cuts_words(
-            self._plain.pre_tokenizer, (str(token["content"]) for token in added)
+            self._plain.pre_tokenizer, added, self._plain.normalizer
         )
         self.leading_ids, self.trailing_ids = _frame(self._parsing)
         """Ids before every prompt, such as a begin-of-text token, and ids after a text to be embedded."""
@@ -140,7 +140,7 @@ class Tokenizer:
         """The ids of a part of a prompt, without leading ids and with control strings as text. tenant: the organization
         whose cached segments are used; empty for no cache."""
         if tenant and self._encodes_parts and len(text) >= CACHED_CHARACTERS:
-            with contextlib.suppress(ContextTooLong):  # the error must report the whole text's count
+            with contextlib.suppress(ContextTooLong, _SpelledControl):  # only the whole text gives its count and ids
                 return self._encode_parts(text, limit_tokens, tenant)
         return self._encode_plain(text, limit_tokens)
 
@@ -149,10 +149,24 @@ class Tokenizer:
         self.require_fitting(require_sound(text), limit_tokens)
         ids: list[int] = []
         *before, last = parts(text)
-        for part in before:
-            ids.extend(self._segments.ids(tenant, part, lambda part: self._encode_plain(part, limit_tokens)))
+        # one call for many parts, because each call gives the interpreter lock away and waits for it again
+        for batch in _batches(before):
+            for found in self._segments.all_ids(tenant, batch, lambda texts: self._encode_batch(texts, limit_tokens)):
+                ids.extend(found)
             _require_room(len(ids), limit_tokens)
-        return ids + self._encode_plain(last, limit_tokens, already=len(ids))
+        return ids + self._without_controls(self._encode(self._plain, last, limit_tokens, already=len(ids)))
+
+    def _encode_batch(self, texts: list[str], limit_tokens: int | None) -> list[list[int]]:
+        encodings = self._plain.encode_batch_fast(texts, add_special_tokens=False)
+        _require_room(sum(map(len, encodings)), limit_tokens)
+        return [self._without_controls(encoding.ids) for encoding in encodings]
+
+    def _without_controls(self, ids: list[int]) -> list[int]:
+        """The ids of a part. Raises _SpelledControl if one is a control token's: `_encode_plain` cuts the whole text at
+        all its control strings then."""
+        if not self.control_ids.isdisjoint(ids):
+            raise _SpelledControl
+        return ids
 
     def plain_counts(self, texts: Sequence[str]) -> list[int]:
         """Number of ids of each text alone; joined, the texts have about as many, usually fewer."""
@@ -374,6 +388,24 @@ class Tokenizer:
                 return
             fewest = list(map(min, fewest, counts(shift)))
         _require_room(sum(fewest) - spared, limit_tokens, size_bytes)
+
+
+class _SpelledControl(Exception):
+    """The vocabulary has a control string as an ordinary token."""
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts in lists of about SLICE_CHARACTERS."""
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if characters >= SLICE_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
 def _frame(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -10,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ContextTooLong, InvalidField
-from engines.tokenizer import segment_cache
 from engines.tokenizer import tokenizer as tokenizing
-from engines.tokenizer.segment_cache import SEGMENT_BYTES, SegmentCache, cuts_words, parts
+from engines.tokenizer.segment_cache import (
+    PART_CHARACTERS,
+    SEARCHED_CHARACTERS,
+    SEGMENT_BYTES,
+    SegmentCache,
+    cuts_words,
+    parts,
+)
 from engines.tokenizer.tokenizer import Tokenizer
 from tests.examples import examples
 
@@ -124,10 +132,8 @@ def trained(name: str) -> tokenizers.Tokenizer:
 @given(fragments=st.lists(FRAGMENTS, max_size=60))
 def test_parts_have_the_ids_of_the_whole_text(name: str, fragments: list[str]) -> None:
     backend, text = trained(name), "".join(fragments)
-    assert cuts_words(backend.pre_tokenizer, ["<|end|>"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment_cache, "PART_CHARACTERS", 0)
-        cut = parts(text)
+    assert cuts_words(backend.pre_tokenizer, [{"content": "<|end|>"}])
+    cut = parts(text, least_characters=0)
     assert "".join(cut) == text
     assert [id_ for part in cut for id_ in backend.encode(part).ids] == backend.encode(text).ids
 
@@ -137,15 +143,65 @@ def test_parts_have_the_ids_of_the_whole_text(name: str, fragments: list[str]) -
     [
         (split(r"\w+ \w+|\W"), []),  # words in pairs
         (split(r"[^\n]+"), []),  # lines
+        (split(r"\w+\s?|\W"), []),  # words with the space after them
+        (tokenizers.pre_tokenizers.Split(" ", "merged_with_previous"), []),
+        (split(r"[\s\S]{1,2}"), []),
+        (split(r"(?<=[a-z]) i|[a-z]+|\s|."), []),
+        (split(r"\A i[a-z]|[a-z]+| [a-z]+|\s|."), []),
+        (split(r'"[^"\n]*"| ?\p{L}+|\s+|.'), []),  # strings
+        (split(r"//[^\n]*| ?\p{L}+|\s+|."), []),  # comments
         (tokenizers.pre_tokenizers.ByteLevel(False, use_regex=False), []),  # all of it
-        (tokenizers.pre_tokenizers.ByteLevel(False), ["<|a reserved token in use|>"]),
-        (tokenizers.pre_tokenizers.ByteLevel(False), ["user "]),
+        (tokenizers.pre_tokenizers.ByteLevel(False), [{"content": "<|a reserved token in use|>"}]),
+        (tokenizers.pre_tokenizers.ByteLevel(False), [{"content": "user "}]),
     ],
 )
 def test_a_vocabulary_whose_pieces_hold_the_cut_is_not_cut(
-    pre_tokenizer: tokenizers.pre_tokenizers.PreTokenizer, added: list[str]
+    pre_tokenizer: tokenizers.pre_tokenizers.PreTokenizer, added: list[dict[str, Any]]
 ) -> None:
     assert not cuts_words(pre_tokenizer, added)
+
+
+@pytest.mark.parametrize(
+    ("token", "normalizer", "expected"),
+    [
+        ({"content": "user", "rstrip": True}, None, False),
+        ({"content": " in", "single_word": True}, None, False),
+        ({"content": "a\u00a0\uff49n", "normalized": True}, "NFKC", False),
+        ({"content": "a\u00a0\uff49n", "normalized": True}, "NFC", True),
+        ({"content": "user", "single_word": True, "lstrip": True}, None, True),
+        ({"content": "in", "single_word": True, "lstrip": True, "rstrip": False}, "NFC", True),
+    ],
+)
+def test_texts_are_not_cut_where_an_added_token_may_cross_the_cut(
+    token: dict[str, Any], normalizer: str | None, expected: bool, tmp_path: Path
+) -> None:
+    definition = json.loads((CODE_FOLDER / "tokenizer.json").read_text())
+    id_ = 1 + max(*definition["model"]["vocab"].values(), *(added["id"] for added in definition["added_tokens"]))
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    definition["added_tokens"].append({**flags, "id": id_, **token})
+    definition["normalizer"] = normalizer and {"type": normalizer}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer._encodes_parts is expected
+    text = f"user in a{token['content']} a in it {token['content']} in " * 200
+    assert tokenizer.plain_ids(text, tenant="tenant") == tokenizer.plain_ids(text)
+
+
+def test_a_control_string_that_is_an_ordinary_token_is_cut_like_in_the_whole_text(tmp_path: Path) -> None:
+    words = ["<s>", "unknown", "a<s>b", "a", "in", "<", "s>", "a<", "s>b", "it"]
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: id_ for id_, word in enumerate(words)}, unk_token="unknown")
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens(["<s>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    text = "a<s>b " + "a in it " * 400 + "<s>"
+    assert tokenizer._encodes_parts
+    ids = tokenizer.plain_ids(text, tenant="tenant")
+    assert ids == tokenizer.plain_ids(text)
+    assert words.index("a<s>b") not in ids
+    assert tokenizer.control_ids.isdisjoint(ids)
 
 
 @pytest.mark.parametrize("folder", [FOLDER, CODE_FOLDER])
@@ -155,13 +211,18 @@ def test_a_file_that_is_typed_is_encoded_like_a_new_one_and_only_where_it_change
     tokenizer, text = Tokenizer.load(folder), Path(tokenizing.__file__).read_text()
     expected = [tokenizer.plain_ids(text[:end]) for end in range(8_000, 8_020)]
     encoded: list[str] = []
-    encode = tokenizer._encode_plain
+    encode, encode_batch = tokenizer._encode, tokenizer._encode_batch
 
-    def counted(text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
+    def counted(backend: Any, text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
         encoded.append(text)
-        return encode(text, limit_tokens, already)
+        return encode(backend, text, limit_tokens, already)
 
-    monkeypatch.setattr(tokenizer, "_encode_plain", counted)
+    def counted_batch(texts: list[str], limit_tokens: int | None) -> list[list[int]]:
+        encoded.extend(texts)
+        return encode_batch(texts, limit_tokens)
+
+    monkeypatch.setattr(tokenizer, "_encode", counted)
+    monkeypatch.setattr(tokenizer, "_encode_batch", counted_batch)
     assert tokenizer.plain_ids(text[:8_000], tenant="a") == expected[0]
     for end, ids in enumerate(expected, 8_000):
         encoded.clear()
@@ -173,6 +234,30 @@ def test_a_file_that_is_typed_is_encoded_like_a_new_one_and_only_where_it_change
     encoded.clear()
     tokenizer.plain_ids(text[:8_000], tenant="b")  # another tenant's is not used
     assert "".join(encoded) == text[:8_000]
+
+
+def test_the_new_parts_of_a_text_are_encoded_in_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "what is in it? " * 8_000
+    tokenizer, calls = Tokenizer.load(FOLDER), list[int]()
+    encode_batch = tokenizer._encode_batch
+
+    def counted(texts: list[str], limit_tokens: int | None) -> list[list[int]]:
+        calls.append(len(texts))
+        return encode_batch(texts, limit_tokens)
+
+    monkeypatch.setattr(tokenizer, "_encode_batch", counted)
+    expected = tokenizer.plain_ids(text)
+    assert tokenizer.plain_ids(text, tenant="tenant") == expected
+    assert 0 < len(calls) <= len(text) // tokenizing.SLICE_CHARACTERS + 1
+    assert tokenizer.plain_ids(text, tenant="tenant") == expected
+
+
+def test_a_boundary_is_not_searched_through_a_long_text_without_one() -> None:
+    words = "a in " * 1_000
+    assert len(parts(words)) > 1
+    assert len(parts("x" * (SEARCHED_CHARACTERS - 10) + words)) > 1
+    # `re` holds the interpreter lock for a whole search
+    assert len(parts("x" * (SEARCHED_CHARACTERS + PART_CHARACTERS) + words)) == 1
 
 
 def test_a_text_in_parts_that_is_too_long_is_refused_with_its_whole_count() -> None:
