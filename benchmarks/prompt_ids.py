@@ -2,10 +2,10 @@
 
     python -m benchmarks.prompt_ids [--rounds 40] [--check]
 
-In one process, CPU time, the median of the rounds: a conversation of 2,000 and of 10,000 tokens for the shipped chat
-model, as a new one and with one more turn, beside its template and its chain of digests, which are made whole each
-time; and files of three lengths for the shipped code model, as a new file and with one more character. Ratios are to
-the new one. Ends with one JSON line; exit code 1 with `--check` if a typed file costs more than half of a new one.
+In one process, CPU time, the median of the rounds. Conversations of 2,000 and 10,000 tokens for the shipped chat model:
+new, and with one more turn, beside their template and their chain of digests, which are computed in full each time.
+Files of three lengths for the shipped code model: new, and with one more character. Ratios are to the new one. Ends
+with one JSON line; exit code 1 with `--check` if a typed file costs more than half of a new one.
 """
 
 from __future__ import annotations
