@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -161,3 +161,8 @@ def amount(micro: int) -> str:
     digits = 2 if micro >= 100_000 else 6
     whole, _, part = f"{micro / 1_000_000:.{digits}f}".partition(".")
     return f"{int(whole):,}.{part if digits == 2 else part.rstrip('0').ljust(2, '0')}"
+
+
+def month_with_rows() -> datetime:
+    """The first moment of this month; of the one before in its first hour, when this one has few rows or none."""
+    return (datetime.now(UTC) - timedelta(hours=1)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -43,6 +43,7 @@ from tests.console.figures import (
     apart,
     cents,
     money,
+    month_with_rows,
     short,
     sums,
     tenant,
@@ -174,11 +175,6 @@ async def test_what_is_downloaded_equals_the_ledger(owner: Console, books: Books
     assert {line["currency"] for line in lines} == {"USD"}
     for line in lines:
         assert round(float(line["amount"]) * 1e6) == expected[line["key"]]["amount_micro"]
-
-
-def month_with_rows() -> datetime:
-    """The first moment of this month; of the one before in its first hour, when this one has few rows or none."""
-    return (datetime.now(UTC) - timedelta(hours=1)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 async def test_the_invoice_equals_the_ledger(owner: Console, books: Books, counted: UUID) -> None:

@@ -14,6 +14,7 @@ from contracts.desired_state import Model, Pool, Replica
 from contracts.fill_in_the_middle import FillInTheMiddle
 from contracts.generation import Tier
 from tests.console.conftest import CHAT_TOKENIZER, TOKEN, first_owner, fleet_of, serving
+from tests.console.figures import month_with_rows
 from tests.console.furnished import furnish
 from tests.console.gallery import KEPT, page_name, shown
 from tests.console.pages import Console, expect, seen_by
@@ -52,7 +53,7 @@ VIEWS = {
     f"{ORGANIZATION}/settings": View(("Acme",)),
     f"{ORGANIZATION}/completions": View(("python", "go")),
     f"{ORGANIZATION}/usage": View(("counted-wide", "counted-narrow", "Cost by day"), "period=30d&by=model"),
-    f"{ORGANIZATION}/invoices": View(("Total", "counted-wide", "Rounding")),
+    f"{ORGANIZATION}/invoices": View(("Total", "counted-wide", "Rounding"), "month={month}"),
     f"{ORGANIZATION}/requests": View(("refused", "fake-chat")),
     f"{ORGANIZATION}/requests/$requestId": View(("Limited by requests per minute of the key",)),
     f"{ORGANIZATION}/sessions/$sessionId": View(("Turns", "Lost input", "refused")),
@@ -175,9 +176,10 @@ async def test_every_page_shows_what_the_guide_says_and_is_usable_in_light_and_d
     places = addresses(ids) | {
         "/operations/requests/$requestId": f"/operations/requests/{ids['served']}",
     }
+    values = {**ids, "month": f"{month_with_rows():%Y-%m}"}
     wrong: list[str] = []
     for route, view in VIEWS.items():
-        await owner.go(places[route] + (f"?{view.search}".format_map(ids) if view.search else ""))
+        await owner.go(places[route] + (f"?{view.search}".format_map(values) if view.search else ""))
         if route == "/playground/chat":
             await chat(owner, shown_all.key)
         if route == "/playground/autocomplete":
