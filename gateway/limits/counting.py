@@ -45,6 +45,8 @@ MONTH_AWAITED_S = 2.0
 TOKENS_KEPT = 10_000
 SUMS = 5
 """Limit of the sums that late announcements require."""
+END = "return redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] and redis.call('HDEL', KEYS[1], ARGV[1]) or 0"
+"""Ends a round, but not the round of a leader that has replaced this one."""
 
 STORE_FAILURES = (ConnectionLost, CallTimeout, hiredis.ReplyError)
 
@@ -240,7 +242,7 @@ class Counting:
         for each in rounds:
             if each.token in self._ended:
                 self._end(each)
-        unanswered = [each for each in rounds if each.token not in self._answered]
+        unanswered = [each for each in rounds if each.token not in self._answered and each.token not in self._ended]
         if unanswered:
             await self._answer(unanswered)
 
@@ -261,7 +263,7 @@ class Counting:
                 _keep(self._answered, each.token)
 
     def _end(self, led: Round) -> None:
-        self._send("HDEL", self._rounds_key, led.planned.key)
+        self._send("EVAL", END, 1, self._rounds_key, led.planned.key, msgspec.json.encode(led))
         self._send("DEL", self._answers_key(led))
 
     def _answers_key(self, each: Round) -> str:

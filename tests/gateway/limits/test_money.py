@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from contracts.errors import BudgetUnavailable, InsufficientQuota, LimiterUnavai
 from contracts.generation import Tier
 from gateway.limits import retirement
 from gateway.limits.cost import Cost
+from gateway.limits.counting import Round
 from gateway.limits.levels import Level, Levels, Limits
 from gateway.limits.refusal import BudgetReached, LimitReached
 from gateway.limits.reservations import Reservation
@@ -324,6 +326,29 @@ async def test_a_round_whose_end_a_crash_of_valkey_lost_keeps_no_budget_waiting(
     await platform.reserve(other, levels, 10)
     with own_store.client() as client:
         assert await eventually(lambda: not client.hgetall(leader._counting._rounds_key))
+
+
+async def test_a_leader_does_not_end_the_round_of_the_one_that_replaced_it(
+    own_store: Store, make_limiter: MakeLimiter
+) -> None:
+    """Fault: a leader that was slow, or that saw its round a moment after its end, removed its successor's: no other
+    gateway answered that round, and their journals were missing in its sum."""
+    platform = Platform(make_limiter, own_store.url)
+    leader = await platform.gateway("a")
+    levels = platform.budget(1_000)
+    made = await platform.reserve(leader, levels, 10)
+    assert made.calls is not None
+    (rule,) = made.calls.plan.money_rules
+    counting = leader._counting
+    led, successors = (Round(token, levels.organization_id, rule) for token in ("led", "successors"))
+    with own_store.client() as client:
+        client.hset(counting._rounds_key, rule.key, msgspec.json.encode(successors))
+        counting._end(led)
+        await counting._call("PING")
+        assert client.hget(counting._rounds_key, rule.key) == msgspec.json.encode(successors)
+        counting._end(successors)
+        await counting._call("PING")
+        assert not client.hgetall(counting._rounds_key)
 
 
 async def test_without_valkey_no_more_is_spent_than_the_local_share(
