@@ -536,3 +536,12 @@ def in_words(error: BaseException, timeout_s: float | None = None) -> str:
     if not text and isinstance(error, TimeoutError):
         text = "no answer in time" if timeout_s is None else f"no answer within {timeout_s:g} s"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Forget the frames of an error that has been handled, and the errors that it replaced, of which one may still be
+    raised on. An attempt, a stream and a future keep their error, and its frames lead back to them: cycles that only
+    the garbage collector would free."""
+    while error is not None:
+        error.__traceback__ = None
+        error.__context__, error = None, error.__context__

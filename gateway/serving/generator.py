@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 
-from contracts.errors import EngineFailed, ServiceError
+from contracts.errors import EngineFailed, ServiceError, forget_frames
 from contracts.lease import Engine, Lease
 from contracts.phases import Phase
 from contracts.usage import Finish, Usage
@@ -197,6 +197,7 @@ class Generator:
                         limit.reschedule(loop.time() + config.event_timeout_s)
         except (TimeoutError, ServiceError) as error:
             logger.debug("request %s abandoned: %s", attempt.request.request_id, error)
+            forget_frames(error)
         finally:
             recording.on_alone = None
             recording.close(End.BROKEN)
@@ -238,6 +239,7 @@ class Generator:
         except (TimeoutError, ServiceError) as error:
             request_id = attempt.request.request_id
             logger.warning("request %s: engine %s did not confirm the abort: %s", request_id, engine.url, error)
+            forget_frames(error)
 
     def _read_arrived(self, attempt: Attempt, opening: Opening, finish: Finish) -> None:
         """Count the events that have arrived, which stay unread while a client reads nothing."""
@@ -248,6 +250,7 @@ class Generator:
             attempt.transcoder.feed(data)
         except ServiceError as error:
             logger.debug("request %s: unread events: %s", attempt.request.request_id, error)
+            forget_frames(error)
         if tracker.final and tracker.total is not None:
             attempt.finished(tracker.total, finish)
 

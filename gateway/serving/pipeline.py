@@ -35,6 +35,7 @@ from contracts.errors import (
     RouterUnavailable,
     ServiceError,
     SlipstreamError,
+    forget_frames,
 )
 from contracts.lease import Lease
 from contracts.phases import Phase
@@ -139,7 +140,7 @@ class RequestPipeline:
                 response.whole(200, closing)
         except SlipstreamError as error:
             response.fail(error, _rate_headers(request, error))
-            _forget_frames(error)
+            forget_frames(error)
         except Exception:
             logger.exception("request %s failed", request.request_id)
             response.fail(InternalError(f"Internal error. Quote request {request.request_id} when you report it."))
@@ -176,7 +177,7 @@ class RequestPipeline:
             if attempt.kept:
                 raise
             logger.debug("request %s is handed over: %s", request.request_id, error)
-            _forget_frames(error)
+            forget_frames(error)
             return None
         finally:
             self._cascades.judged(request, attempt)
@@ -209,7 +210,7 @@ class RequestPipeline:
                 failure = failure or error
                 if not attempt.adapter_lost:  # else the same engine must load it again
                     failed_on += (failing.replica_id,)
-                _forget_frames(error)
+                forget_frames(error)
         assert failure is not None
         raise failure
 
@@ -297,14 +298,6 @@ async def _learn_whether_ended(request: InferenceRequest, was_ended: Awaitable[b
         request.tenant_left = await asking
         return cancelled
     return None
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    """Forget the frames of an error that has been handled, and of the errors that it replaced. An attempt, a stream and
-    a future keep their error, and its frames lead back to them: cycles that only the garbage collector would free."""
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__context__
 
 
 def _rate_headers(request: InferenceRequest, error: SlipstreamError) -> Headers:

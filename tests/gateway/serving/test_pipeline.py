@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,8 @@ async def test_a_request_that_is_over_leaves_nothing_to_the_garbage_collector(
     """A collection stands the loop still for a tenth of a second once 2,000 requests have left their cycles."""
     async with harness() as platform:
         platform.script(**script)
-        await _leaves_nothing(platform, asked)
+        with _nothing_left():
+            await served(platform, asked)
 
 
 async def test_a_request_that_the_router_refuses_leaves_nothing_to_the_garbage_collector() -> None:
@@ -91,15 +94,33 @@ async def test_a_request_that_the_router_refuses_leaves_nothing_to_the_garbage_c
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(platform.router, "acquire", acquire)
-            await _leaves_nothing(platform, STREAM)
+            with _nothing_left():
+                await served(platform, STREAM)
 
 
-async def _leaves_nothing(platform: Harness, asked: bytes) -> None:
+async def test_a_client_that_leaves_a_failing_engine_leaves_nothing_to_the_garbage_collector() -> None:
+    """Fault: the stream kept the error with which it ended, whose frames led to the request."""
+    async with harness(engines=1) as platform:
+        platform.script(hang=True)
+        with _nothing_left(), pytest.MonkeyPatch.context() as patch:
+            client = Client()
+            serving = asyncio.create_task(served(platform, STREAM, client))
+            await platform.engine_has(requests=1)
+            (engine,) = platform.engines
+            (generating,) = engine.live.values()
+            patch.setattr(generating, "abort", generating._connection.die)
+            client.leave()
+            await serving
+            del client, serving, generating
+
+
+@contextlib.contextmanager
+def _nothing_left() -> Iterator[None]:
     gc.collect()
     gc.disable()
     try:
         before = len(_requests_in_memory())  # tests that failed keep theirs
-        await served(platform, asked)
+        yield
         assert len(_requests_in_memory()) == before
     finally:
         gc.enable()
