@@ -28,7 +28,7 @@ async def count(attempt: Attempt, finish: Finish) -> None:
         attempt.finished(reported, finish)
         return
     given_up = finish is Finish.CLIENT_GONE or attempt.transcoder.satisfied
-    left_alone = given_up and attempt.sent and not attempt.rejected
+    left_alone = given_up and attempt.sent and not (attempt.rejected or attempt.prefill_failed)
     if reported is None and not attempt.first_event_seen and not left_alone:
         attempt.counted(Usage(), finish)
         return

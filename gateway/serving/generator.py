@@ -212,8 +212,8 @@ class Generator:
         transcoder, tracker, timeout_s = attempt.transcoder, attempt.tracker, self._config.abort_drain_s
         abort = driver.abort(attempt.engine_request_id, attempt.request.generation.choices)
         attempt.rejected = attempt.rejected or opening.refused  # perhaps not read, because the client left just then
-        if not opening.in_flight or attempt.rejected:
-            return
+        if not opening.in_flight or attempt.rejected or attempt.prefill_failed:
+            return  # without its prompt, the decode engine has nothing to count
         if abort is None and not transcoder.finished:
             self._read_arrived(attempt, opening, finish)
             return

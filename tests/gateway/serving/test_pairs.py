@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from contracts.lease import Engine
 from contracts.usage import Finish
+from engines.http.engine_stream import EngineStream
 from tests.fakes.pair import PairEngine, Rooms
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, harness
@@ -169,3 +170,22 @@ async def test_a_client_that_leaves_stops_both() -> None:
             await pair.decodes[0].left.wait()
         pair.harness.require_balanced()
         assert [end.finish for end in pair.harness.router.ends] == [Finish.CLIENT_GONE]
+
+
+async def test_a_client_that_leaves_as_the_prefill_engine_refuses_pays_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changed = EngineStream.changed
+    async with pairs() as pair:
+        pair.prefills[0].status = 503
+        client = Client()
+
+        def leaves(stream: EngineStream) -> None:
+            changed(stream)
+            if stream.status == 503:
+                client.connection.lost()
+
+        monkeypatch.setattr(EngineStream, "changed", leaves)
+        await pair.harness.serve(client)
+        pair.harness.require_balanced()
+        assert [(each.finish, each.billed) for each in pair.harness.journal.records] == [(Finish.CLIENT_GONE, False)]
