@@ -31,7 +31,7 @@ class Failures:
         self.found: dict[str, str] = {}
         self.passed: set[str] = set()
         self.stops = False
-        """Whether the run ends at a number of failures (`-x`, `--maxfail`), so that some tests may not have run."""
+        """Whether `-x` or `--maxfail` may end the run before all tests have run."""
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """pytest has read its arguments."""

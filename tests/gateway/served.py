@@ -84,7 +84,7 @@ class Served:
         self, sent: bytes = b"", *, receive_buffer: int = 0, **more: Any
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A client's connection that has sent this; it ends with the server. receive_buffer: half the bytes that its
-        kernel holds for it at most; 0: as many as the kernel likes, often megabytes. more: as of asyncio, for TLS."""
+        kernel holds for it at most; 0: the kernel's default, often megabytes. more: asyncio's options for TLS."""
         if receive_buffer:
             more["sock"] = client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

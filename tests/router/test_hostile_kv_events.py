@@ -225,7 +225,7 @@ async def test_large_messages_share_the_loop_as_many_small_ones_do() -> None:
 
 
 class Arrived:
-    """A link on which all messages have come; its descriptor tells of them in every turn, as ZeroMQ's may."""
+    """A link on which all messages have arrived. Its descriptor is readable in every turn, as ZeroMQ's may be."""
 
     def __init__(self, socket: zmq.Socket[Any], messages: list[list[bytes]]) -> None:
         self.socket, self._messages, self._real = self, messages, socket

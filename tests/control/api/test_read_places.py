@@ -148,7 +148,7 @@ async def test_a_request_ends_in_time_although_its_cancellation_is_lost(
             with pytest.raises(ServiceError, match="cannot be reached"):
                 async with asyncio.timeout(GUARD_S):
                     await asked.ask("list_projects", owner, organization_id=ours)
-        asked.api._config = msgspec.structs.replace(hasty, timeout_s=GUARD_S)  # it connects anew
+        asked.api._config = msgspec.structs.replace(hasty, timeout_s=GUARD_S)  # it reconnects
         assert (await asked.ask("list_projects", owner, organization_id=ours)).status == 200
 
 

@@ -175,7 +175,7 @@ def test_an_engine_that_is_killed_leaves_no_compile_behind() -> None:
         parent.stdin.close()
         child = int(parent.stdout.readline())
         parent.kill()
-    # whoever inherits it need not collect it, such as a container's first process
+    # its new parent, such as a container's first process, need not collect it
     eventually_blocking(lambda: not executes(child))
 
 

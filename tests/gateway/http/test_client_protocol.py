@@ -19,6 +19,8 @@ from tests.gateway.served import App, Served, on_uvloop, served
 from tests.waiting import eventually
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+LAST = b"GET / HTTP/1.0\r\n\r\n"
+"""Its connection closes after the answer."""
 POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n"
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -378,17 +380,28 @@ def test_malformed_requests_are_counted_and_do_not_fill_the_log(caplog: pytest.L
     assert not [record for record in lines if "equest" in record.message and "malformed" not in record.message]
 
 
+def only_connection(server: Served) -> ClientProtocol:
+    (connection,) = server.table._held
+    assert isinstance(connection, ClientProtocol)
+    return connection
+
+
+async def begun(server: Served, request_head: bytes, waiting: Waiting) -> Peer:
+    """A client that has read the head of its answer, whose rest waits."""
+    reader, writer = await server.connect(request_head)
+    await server.waits_for(waiting)
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
 def has_less_unread_than(connection: ClientProtocol, before_bytes: int) -> bool:
     return not before_bytes or connection._unread() < before_bytes
 
 
-@pytest.mark.parametrize("request_head", [GET, b"GET / HTTP/1.0\r\n\r\n"])
+@pytest.mark.parametrize("request_head", [GET, LAST])
 @on_uvloop
 async def test_a_client_that_does_not_read_its_last_answer_is_cut(request_head: bytes) -> None:
-    async def large(scope: Any, receive: Any, send: Any) -> None:
-        answer(scope[SCOPE_KEY], b"x" * 20_000_000)
-
-    async with served(large, idle_timeout_s=10, unread_timeout_s=10) as server:
+    async with served(large_at_once, idle_timeout_s=10, unread_timeout_s=10) as server:
         _, writer = await server.connect(request_head)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         if request_head is GET:
@@ -405,11 +418,10 @@ async def test_a_client_that_does_not_read_its_last_answer_is_cut(request_head: 
 @on_uvloop
 async def test_what_a_client_keeps_in_its_buffers_alone_gets_it_no_second_wait() -> None:
     async with served(large_at_once, unread_timeout_s=10) as server:
-        _, writer = await server.connect(b"GET / HTTP/1.0\r\n\r\n", receive_buffer=50_000)
+        _, writer = await server.connect(LAST, receive_buffer=50_000)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         await server.waits_for(Waiting.CLOSING)
-        (connection,) = server.table._held
-        assert isinstance(connection, ClientProtocol)
+        connection = only_connection(server)
         writer.transport.resume_reading()  # type: ignore[attr-defined]  # into the buffer of a reader that nobody asks
         await eventually(functools.partial(has_less_unread_than, connection, connection._unread_bytes))
         server.passes(10)
@@ -429,7 +441,7 @@ async def large_in_asgi(scope: Any, receive: Any, send: Any) -> None:
 @pytest.mark.parametrize(
     ("app", "request_head", "waiting"),
     [
-        (large_at_once, b"GET / HTTP/1.0\r\n\r\n", Waiting.CLOSING),
+        (large_at_once, LAST, Waiting.CLOSING),
         (large_at_once, GET, Waiting.IDLE),
         (large_in_asgi, GET, Waiting.READING),
     ],
@@ -440,9 +452,7 @@ async def test_a_client_that_reads_on_gets_all_of_a_large_answer(
     app: App, request_head: bytes, waiting: Waiting
 ) -> None:
     async with served(app, unread_timeout_s=10, body_timeout_s=10, idle_timeout_s=10) as server:
-        reader, writer = await server.connect(request_head)
-        await server.waits_for(waiting)
-        await reader.readuntil(b"\r\n\r\n")
+        reader, writer = await begun(server, request_head, waiting)
         for _ in range(4):
             await reader.readexactly(4_000_000)
             server.passes(10)
@@ -456,11 +466,8 @@ async def test_a_client_that_reads_less_than_the_kernel_holds_in_each_wait_gets_
         answer(scope[SCOPE_KEY], b"x" * 8_000_000)
 
     async with served(large, unread_timeout_s=10) as server:
-        reader, _ = await server.connect(b"GET / HTTP/1.0\r\n\r\n")
-        await server.waits_for(Waiting.CLOSING)
-        await reader.readuntil(b"\r\n\r\n")
-        (connection,) = server.table._held
-        assert isinstance(connection, ClientProtocol)
+        reader, _ = await begun(server, LAST, Waiting.CLOSING)
+        connection = only_connection(server)
         for read_bytes in (1_500_000, 500_000) * 4:  # the kernel's window opens in steps just as uneven
             before_bytes = connection._unread()
             await reader.readexactly(read_bytes)
@@ -472,13 +479,8 @@ async def test_a_client_that_reads_less_than_the_kernel_holds_in_each_wait_gets_
 
 @on_uvloop
 async def test_a_client_that_reads_ever_so_little_is_cut() -> None:
-    async def large(scope: Any, receive: Any, send: Any) -> None:
-        answer(scope[SCOPE_KEY], b"x" * 20_000_000)
-
-    async with served(large, unread_timeout_s=10) as server:
-        reader, writer = await server.connect(b"GET / HTTP/1.0\r\n\r\n")
-        await server.waits_for(Waiting.CLOSING)
-        await reader.readuntil(b"\r\n\r\n")
+    async with served(large_at_once, unread_timeout_s=10) as server:
+        reader, writer = await begun(server, LAST, Waiting.CLOSING)
         waits = 0
         while not server.ended["closing_timeout"]:
             await reader.readexactly(400_000)
@@ -503,8 +505,7 @@ async def ends_as_it_is_lost(certificate: Certificate | None = None, **more: Any
         while not channel.full:
             channel.write(b"x" * 65_536)
             await asyncio.sleep(0)
-        (connection,) = server.table._held
-        assert isinstance(connection, ClientProtocol)
+        connection = only_connection(server)
         socket_transport = connection._below or connection._raw
         assert socket_transport is not None
         socket_transport.abort()

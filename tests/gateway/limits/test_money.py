@@ -16,7 +16,7 @@ from gateway.limits import retirement
 from gateway.limits.cost import Cost
 from gateway.limits.counting import Round
 from gateway.limits.levels import Level, Levels, Limits
-from gateway.limits.refusal import BudgetReached, LimitReached
+from gateway.limits.refusal import AN_HOUR_MS, BudgetReached, LimitReached
 from gateway.limits.reservations import Reservation
 from gateway.wire.errors import headers_of
 from storage.valkey import CallTimeout
@@ -122,7 +122,7 @@ async def test_waiting_for_the_running_or_for_the_month(fleet: Platform) -> None
         "reserved for running requests; this one may cost up to 0.00001 USD (prompt and largest "
         "possible output)."
     )
-    in_the_last_hour = caught.value.wait_ms < 3_600_000
+    in_the_last_hour = caught.value.wait_ms < AN_HOUR_MS
     assert when.startswith("in ") if in_the_last_hour else when == f"after {caught.value.limit.frees_at}."
     await fleet.reserve(gateway, levels, 5)
 
