@@ -49,16 +49,16 @@ class PageQuery(Query, frozen=True, kw_only=True):
     """Selects a page of a list."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
-    """Items at most."""
+    """The maximum number of items."""
     cursor: Annotated[str, Meta(max_length=1_024, extra_json_schema={"pattern": "^W[A-Za-z0-9_-]+$"})] | None = None
     """`next_cursor` of the previous page."""
 
 
 class LongPageQuery(PageQuery, frozen=True, kw_only=True):
-    """Selects a page of a list with small items, all of which a selection menu needs."""
+    """Selects a page of a list with small items, all of which a menu needs."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 20
-    """Items at most."""
+    """The maximum number of items."""
 
 
 class Page(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from storage.tables.audit import audit_log
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One change. id: its position in the chain, without gaps over the whole deployment. before, after: the subject
-    before and after; null if it did not or does not exist. hash: over this entry and `previous_hash`."""
+    """One change. id: its position in the chain, without gaps across the whole deployment. before, after: the subject
+    before and after the change; null if it did not exist. hash: over this entry and `previous_hash`."""
 
     id: int
     at: datetime

@@ -28,7 +28,7 @@ def new_id(prefix: str) -> str:
 
 
 class ExpiresAfter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a file is kept, from its creation on."""
+    """How long a file is stored after its creation."""
 
     anchor: Literal["created_at"]
     seconds: Annotated[int, Meta(ge=MIN_KEPT_S, le=KEPT_S)]
@@ -40,7 +40,7 @@ Metadata = Annotated[
 
 
 class NewBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The body that makes a batch."""
+    """The body of a request that creates a batch."""
 
     input_file_id: str
     endpoint: Endpoint
@@ -63,7 +63,7 @@ class FileObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeletedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was deleted."""
+    """A deleted file."""
 
     id: str
     object: Literal["file"] = "file"
@@ -71,7 +71,7 @@ class DeletedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestCounts(msgspec.Struct, frozen=True):
-    """Lines: all, those in the output file, and those in the error file."""
+    """Numbers of lines: all, those in the output file, and those in the error file."""
 
     total: int
     completed: int
@@ -79,14 +79,14 @@ class RequestCounts(msgspec.Struct, frozen=True):
 
 
 class BatchErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a batch failed."""
+    """The reasons why a batch failed."""
 
     data: list[LineError]
     object: Literal["list"] = "list"
 
 
 class BatchUsage(msgspec.Struct, frozen=True):
-    """Tokens of the responses so far: what is billed."""
+    """Billed tokens of the responses so far."""
 
     input_tokens: int
     input_tokens_details: dict[str, int]
@@ -96,7 +96,7 @@ class BatchUsage(msgspec.Struct, frozen=True):
 
 
 class BatchObject(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch. Times are in seconds since 1970. The ids of its files appear when it has ended, with the files."""
+    """A batch. Times are in seconds since 1970. The ids of its output and error files appear when it has ended."""
 
     id: str
     endpoint: str

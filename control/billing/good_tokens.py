@@ -64,8 +64,8 @@ NAMES = {CostGroup.ORGANIZATION: "organization_id", CostGroup.TIER: "tier", Cost
 
 
 class TokenCosts(Struct, frozen=True, kw_only=True):
-    """Billed requests of one group, and what a million of their good tokens cost. Amounts in millionths of the
-    currency; fields outside of the grouping are null."""
+    """Billed requests of one group, and the cost of a million of their good tokens. Amounts are in millionths of the
+    currency. Fields that the report is not grouped by are null."""
 
     organization_id: UUID | None
     tier: str | None
@@ -82,13 +82,13 @@ class TokenCosts(Struct, frozen=True, kw_only=True):
     input_amount_micro: int
     output_amount_micro: int
     per_million_good_input_micro: int | None
-    """Null without a good token."""
+    """Null without good tokens."""
     per_million_good_output_micro: int | None
-    """Null without a good token."""
+    """Null without good tokens."""
 
 
 class TokenCostReport(Struct, frozen=True, kw_only=True):
-    """A period, in order of the groups."""
+    """The costs of a period, ordered by group."""
 
     start: datetime
     end: datetime
@@ -97,8 +97,8 @@ class TokenCostReport(Struct, frozen=True, kw_only=True):
 
 
 class TokenCostQuery(Query, frozen=True, kw_only=True):
-    """Selects requests by their arrival: by default, those of the last 24 hours; at most 31 days. group_by may be
-    repeated; by default, it has tier and length, and for all tenants also the organization."""
+    """Filter by arrival. The default is the last 24 hours, the maximum 31 days. group_by may be repeated. Its default
+    is tier and length and, for the report on all tenants, the organization."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -108,13 +108,13 @@ class TokenCostQuery(Query, frozen=True, kw_only=True):
 
 
 async def get_token_costs(call: AdminCall, organization_id: UUID, query: TokenCostQuery) -> TokenCostReport:
-    """What an organization paid for a million good tokens, input and output apart, by tier and length class."""
+    """Get what an organization paid per million good tokens, separately for input and output, by tier and length class."""
     await call.require_organization(organization_id)
     return await _report(call, query, organization_id)
 
 
 async def get_token_costs_of_all(call: AdminCall, query: TokenCostQuery) -> TokenCostReport:
-    """What tenants paid for a million good tokens, input and output apart, by tenant, tier and length class."""
+    """Get what tenants paid per million good tokens, separately for input and output, by tenant, tier and length class."""
     return await _report(call, query, None)
 
 

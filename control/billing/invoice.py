@@ -31,10 +31,10 @@ _FORMULA = re.compile("(^|[;\t\r\n])( *)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20\t\r])
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One price of one key. Rates are in micro-units for a million tokens; null: no price. amount_micro is the sum of
-    the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro is the rates times the
-    tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request. price_percent:
-    the part of the rates that these requests cost, less than 100 in the class `offline`."""
+    """One price of one key. Rates are micro-units per million tokens; null without a price. amount_micro: the sum of
+    the attempts' amounts, each of which is rounded to the nearest micro-unit. unrounded_micro: the tokens times the
+    rates, without rounding. rounding_micro: the difference, at most half a micro-unit per request. price_percent: the
+    percentage of the rates that these requests cost; less than 100 in the class `offline`."""
 
     project_id: UUID
     project: str | None
@@ -110,7 +110,7 @@ def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
 
 
 class Invoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A month. requests and amounts: of all lines; in millionths of the currency."""
+    """A month. requests and amounts: of all lines. Amounts are in millionths of the currency."""
 
     organization_id: UUID
     begin: datetime

@@ -29,10 +29,11 @@ USUAL_OFFLINE_PERCENT = 50
 
 
 class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates in millionths of the deployment's currency for a million tokens. valid_until: null: without end.
-    offline_percent: what a request in the class `offline` costs of them: batches, and `service_tier: "flex"`.
+    """Rates in millionths of the deployment's currency per million tokens. valid_until: null for no end.
+    offline_percent: the percentage of the rates that a request in the class `offline` costs. Batches and requests with
+    `service_tier: "flex"` are in this class.
 
-    served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
+    served: whether the deployment serves the model now. If not, the model may be added later, or its name is misspelt.
     """
 
     version: int
@@ -50,19 +51,19 @@ class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreatedPrice(ModelPrice, frozen=True, kw_only=True):
-    """The created price. warning: a probable mistake, or null: a price may be set before its model is served, so an
+    """The created price. warning: a probable mistake, or null. A price may be set before its model is served, so an
     unserved name is accepted with a warning."""
 
     warning: str | None
 
 
 class NewPrice(Body, frozen=True, kw_only=True):
-    """valid_from: a minute from now at the earliest, and then unless given; a model's first price may begin at any time
-    and does so now unless given. It counts from the moment a gateway hears of it, within a second; what came before
-    costs nothing. A price that is in force then, and has no end, ends there.
+    """valid_from: by default, one minute from now, which is also the earliest time. A model's first price may begin at
+    any time, by default now. It applies once a gateway has received it, within a second; earlier requests cost nothing.
+    If the current price has no end, it ends at `valid_from`.
 
-    cached_input_micro: a tenth of input_micro unless given. cache_write_micro: input_micro unless given.
-    offline_percent: what a request in the class `offline` costs of the rates; half unless given.
+    cached_input_micro: by default, a tenth of input_micro. cache_write_micro: by default, input_micro. offline_percent:
+    the percentage of the rates that a request in the class `offline` costs; by default, 50.
     """
 
     model: ModelName
@@ -76,7 +77,7 @@ class NewPrice(Body, frozen=True, kw_only=True):
 
 
 class PriceChanges(Body, frozen=True, kw_only=True):
-    """Only its end can change: to a minute from now at the earliest, or null for never."""
+    """Only the end of a price can change: to at least one minute from now, or to null for no end."""
 
     valid_until: Moment | None
 
@@ -88,15 +89,15 @@ class PriceQuery(LongPageQuery, frozen=True, kw_only=True):
 
 
 async def list_prices(call: AdminCall, query: PriceQuery) -> Page[ModelPrice]:
-    """List all prices, past ones too, the newest version first."""
+    """List all prices, including past ones, the newest version first."""
     statement = select(*_columns(call)).where(equal(prices.c.model, query.model))  # prices belong to no organization
     return await page_of(call.connection, ModelPrice, statement, query, prices.c.version)
 
 
 async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
-    """Set a model's price from a moment on.
+    """Set a model's price from a given time on.
 
-    A model that is not served is answered 201 too, with a `warning`.
+    A price for a model that is not served is created too; the response then contains a `warning`.
     """
     await _one_at_a_time(call, body.model)
     now = datetime.now(UTC)
@@ -142,7 +143,7 @@ async def create_price(call: AdminCall, body: NewPrice) -> CreatedPrice:
 
 
 async def update_price(call: AdminCall, price_version: str, body: PriceChanges) -> ModelPrice:
-    """End a price, a minute from now at the earliest, or let it go on."""
+    """Set or remove a price's end, which must be at least one minute from now."""
     before = await _locked_price(call, price_version)
     valid_until = None if body.valid_until is None else moment(body.valid_until, "valid_until")
     if valid_until is not None and valid_until <= before.valid_from:
@@ -166,10 +167,10 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
 
 
 async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
-    """Delete a price that has not begun; returns it.
+    """Delete a price that has not begun, and return it.
 
-    The previous price then continues, up to the next one if there is one, as if this one had never existed; an end that
-    an administrator set stays.
+    The previous price then continues until the next one, if any, as if the deleted price had never existed. An end that
+    an administrator set remains.
     """
     before = await _locked_price(call, price_version)
     if _too_soon(before.valid_from):

@@ -15,11 +15,11 @@ from storage.tables.metering import reconciliations, usage_verifications
 
 
 class ReconciledWindow(Struct, frozen=True, kw_only=True):
-    """An engine's own count between two samples, and the bounds the ledger sets for it: attempts under way at an edge
-    count for nothing in the least and whole in the most.
+    """An engine's own count between two samples, and the ledger's bounds for it. The lower bound excludes attempts that
+    were running at either sample; the upper bound includes them.
 
-    drift: how far the engine's count lies outside; plus: the ledger lacks tokens. uncertain_attempts: of attempts whose
-    length is not known exactly, which may explain a plus.
+    drift: how far the engine's count is outside the bounds. It is positive if the ledger lacks tokens.
+    uncertain_attempts: attempts whose length is not exactly known, which may explain a positive drift.
     """
 
     replica_id: str
@@ -38,7 +38,7 @@ class ReconciledWindow(Struct, frozen=True, kw_only=True):
 
 
 class UsageVerification(Struct, frozen=True, kw_only=True):
-    """Comparison of totals with their events, for days from `from_day` up to, not including, `until_day`."""
+    """Comparison of totals with their events, for the days from `from_day` up to but excluding `until_day`."""
 
     checked_at: datetime
     from_day: date
@@ -50,14 +50,14 @@ class UsageVerification(Struct, frozen=True, kw_only=True):
 
 
 class WindowQuery(PageQuery, frozen=True, kw_only=True):
-    """Filters. drift: true for only windows that differ, false for only windows that agree."""
+    """Filters. drift: true for windows that differ, false for windows that agree."""
 
     replica_id: Name | None = None
     drift: bool | None = None
 
 
 async def list_reconciliations(call: AdminCall, query: WindowQuery) -> Page[ReconciledWindow]:
-    """List engines' counters next to the ledger, newest window first."""
+    """List engines' token counts next to the ledger's, newest window first."""
     table = reconciliations.c
     drifted = or_(table.prompt_drift != 0, table.completion_drift != 0)
     statement = select(*columns_of(ReconciledWindow, reconciliations)).where(
@@ -68,6 +68,6 @@ async def list_reconciliations(call: AdminCall, query: WindowQuery) -> Page[Reco
 
 
 async def list_usage_verifications(call: AdminCall, query: PageQuery) -> Page[UsageVerification]:
-    """List totals next to their events, newest check first."""
+    """List comparisons of totals with their events, the newest first."""
     statement = select(*columns_of(UsageVerification, usage_verifications))
     return await page_of(call.connection, UsageVerification, statement, query, usage_verifications.c.checked_at)

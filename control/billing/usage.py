@@ -91,13 +91,13 @@ OWNERS = (Group.ORGANIZATION, Group.PROJECT, Group.KEY)
 
 
 class UsageTotals(Struct, frozen=True, kw_only=True):
-    """Billed usage of requests that arrived in one hour or on one day (UTC). Fields outside of the grouping are null.
-    prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: drafted
-    by engines that report it, and accepted_draft_tokens the accepted ones of these; they are part of no other count.
-    amount_micro: millionths of the deployment's currency."""
+    """Billed usage of requests that arrived in one hour or on one day (UTC). Fields that the totals are not grouped by
+    are null. prompt_tokens include cached and cache-written tokens, completion_tokens include reasoning tokens.
+    draft_tokens: tokens drafted by engines that report drafts. accepted_draft_tokens: those of them that were accepted.
+    No other count includes drafts. amount_micro: in millionths of the deployment's currency."""
 
     hour: datetime | None
-    """Beginning of the hour; null unless `bucket` is `hour`."""
+    """The start of the hour; null unless `bucket` is `hour`."""
     day: date | None
     """Null unless `bucket` is `day`."""
     organization_id: UUID | None
@@ -122,7 +122,7 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
 
 
 class UsageEvent(Struct, frozen=True, kw_only=True):
-    """One attempt, as the ledger keeps it forever. pool, engine, driver: null for tenants."""
+    """One attempt, as recorded in the ledger. pool, engine, driver: null for tenants."""
 
     request_id: str
     attempt: int
@@ -161,8 +161,7 @@ class UsageEvent(Struct, frozen=True, kw_only=True):
 
 
 class Filters(PageQuery, frozen=True, kw_only=True):
-    """Filters of usage. start, end: of the requests' arrival; by default, from the beginning of this month until
-    now."""
+    """Filters of usage. start, end: when requests arrived. By default, the period is this month so far."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -189,15 +188,15 @@ class Filters(PageQuery, frozen=True, kw_only=True):
 
 
 class TotalsQuery(Filters, frozen=True, kw_only=True):
-    """Totals of hours (for 32 days at most), of whole days (UTC), or of everything. group_by, project_id and key_id may
-    be repeated."""
+    """Totals by hour (at most 32 days), by whole day (UTC), or over the whole period. group_by, project_id and key_id
+    may be repeated."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_TOTALS)] = 20
-    """Maximum number of items."""
+    """The maximum number of items."""
     bucket: Bucket = Bucket.DAY
     group_by: list[Group] = field(default_factory=list)
     project_id: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
-    """Any of these."""
+    """One or more projects."""
     key_id: Annotated[list[UUID], Meta(max_length=MAX_OWNERS)] = field(default_factory=list)
 
     def require_utc_days(self) -> None:
@@ -220,18 +219,18 @@ class EventsQuery(Filters, frozen=True, kw_only=True):
 
 
 async def get_usage(call: AdminCall, organization_id: UUID, query: TotalsQuery) -> Page[UsageTotals]:
-    """An organization's usage by hour or day, newest first, grouped as asked."""
+    """Get an organization's usage by hour or day, newest first, in the requested groups."""
     await call.require_organization(organization_id)
     return await _totals(call, query, organization_id)
 
 
 async def get_usage_of_all(call: AdminCall, query: TotalsQuery) -> Page[UsageTotals]:
-    """The usage of all organizations together, newest first, grouped as asked."""
+    """Get the usage of all organizations together, newest first, in the requested groups."""
     return await _totals(call, query, None)
 
 
 async def list_usage_events(call: AdminCall, organization_id: UUID, query: EventsQuery) -> Page[UsageEvent]:
-    """An organization's attempts, billed or not, newest request first."""
+    """List an organization's attempts, billed or not, newest request first."""
     await call.require_organization(organization_id)
     begin, end = query.period()
     table = usage_events.c
@@ -253,10 +252,10 @@ async def list_usage_events(call: AdminCall, organization_id: UUID, query: Event
 
 
 async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -> Invoice:
-    """Get the invoice of a month (`2026-11`, UTC), by project, key, model, tier and price.
+    """Get a month's invoice (`2026-11`, UTC) by project, key, model, tier and price.
 
-    Past hours come from totals, which `slipstream usage verify` compares with their events, and the current one from
-    the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
+    Past hours come from totals, which `slipstream usage verify` compares with their events. The current hour comes from
+    the events. `slipstream usage invoice` adds up only events, and can write the same invoice as CSV.
     """
     await call.require_organization(organization_id)
     period = month(month_name)

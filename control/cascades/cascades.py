@@ -21,8 +21,8 @@ from storage.tables.evals import Decision
 
 
 class CascadeApproval(Body, frozen=True, kw_only=True):
-    """comparison: of the model's own pool, the baseline, with the pool of the cascade's small model, which stands for
-    the cascade."""
+    """comparison: a comparison of the model's own pool, as the baseline, with the pool of the cascade's small model,
+    which stands for the cascade."""
 
     comparison: UUID
 
@@ -36,10 +36,10 @@ class _Verdict(msgspec.Struct):
 
 
 async def approve_cascade(call: AdminCall, model_name: str, body: CascadeApproval, query: EditQuery) -> FleetEdit:
-    """Let a model's cascade answer customers' requests.
+    """Allow a model's cascade to answer customers' requests.
 
-    409 unless the comparison passed by the cascade's quality margin or a smaller one, and the compared pools are in
-    force, unchanged since it was queued. A later change of them ends the approval.
+    The response is 409 unless the comparison passed with the cascade's quality margin or a smaller one, and both pools
+    are in use and unchanged since the comparison was queued. A later change of either pool ends the approval.
     """
     state = (await in_force(call)).state
     cascade = _cascade(state, model_name)

@@ -58,10 +58,10 @@ class AutocompleteGroup(StrEnum):
 
 
 class AutocompleteTotals(Struct, frozen=True, kw_only=True):
-    """Completions of models of the autocomplete tier. What they are not grouped by is null.
+    """Completions by models of the autocomplete tier. Fields that they are not grouped by are null.
 
-    A showing is a completion's choice in one view of an editor. It was accepted when any of it was taken, and dismissed
-    when it was rejected with nothing taken.
+    A showing is one choice of a completion in one view of an editor. It counts as accepted if any part of it was
+    accepted, and as dismissed if it was rejected with no part accepted.
     """
 
     day: date | None
@@ -79,29 +79,29 @@ class AutocompleteTotals(Struct, frozen=True, kw_only=True):
     abandoned: int
     """Completions whose client left before the end, as editors do at the next keystroke."""
     superseded: int
-    """Completions that ended, with or without text, because the user typed on while the client stayed."""
+    """Completions that ended, with or without text, because the user typed on while the client stayed connected."""
     shown: int
-    """Showings about which an editor reported anything."""
+    """Showings for which an editor reported an outcome."""
     accepted: int
     dismissed: int
     acceptance_rate: float | None
     """accepted / shown; null if nothing was shown."""
     characters_offered: int
-    """Characters in the first choices of completions whose characters were counted here."""
+    """Characters in the first choice of each completion whose characters the gateway counted."""
     characters_kept: int
-    """Accepted characters as editors counted them, or all of a first choice that was accepted in full without a count.
-    Later edits are unknown."""
+    """Accepted characters, as counted by editors. Without a count, a first choice that was accepted in full counts
+    whole. Later edits are unknown."""
     latency_p50_ms: float | None
-    """From the request's arrival to the response's last byte; null without completions. The middle of a histogram's
-    bucket, off by `percentiles_within` at most."""
+    """The time from the request's arrival to the response's last byte; null without completions. The value is the
+    middle of a histogram's bucket, so its error is at most `percentiles_within`."""
     latency_p95_ms: float | None
     percentiles_within: float
     """Largest relative error of a percentile."""
 
 
 class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
-    """Filters of completions. start, end: of the requests' arrival, rounded down and up to a whole hour; the
-    last seven days, unless given, and 92 at most. group_by may be given several times."""
+    """Filters of completions. start, end: when requests arrived, rounded down and up to whole hours. The default is the
+    last seven days, the maximum 92 days. group_by may be repeated."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -124,8 +124,8 @@ async def get_autocomplete(
 ) -> Page[AutocompleteTotals]:
     """Get acceptance, kept characters and latency of an organization's completions.
 
-    The newest day comes first, and within it the group with most completions. `start` is rounded down and `end` up to a
-    whole hour. A completion, and editors' reports about it, are in these totals within a minute
+    The newest day comes first, and within a day the group with the most completions. `start` is rounded down and `end`
+    up to a whole hour. Completions, and editors' reports about them, are in these totals within a minute
     (`worker.completions.roll_up_every_s`).
     """
     await call.require_organization(organization_id)

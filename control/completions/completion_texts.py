@@ -17,8 +17,8 @@ from storage.rows import columns_of, equal
 
 
 class CompletionText(msgspec.Struct, frozen=True, kw_only=True):
-    """A gap that was filled. request_id: the same as in requests and in editors' reports. prefix: its last 2,000
-    characters; suffix, completion: their first 2,000; completion is null if the response was passed on undecoded."""
+    """A filled gap. request_id: also in requests and in editors' reports. prefix: its last 2,000 characters. suffix,
+    completion: their first 2,000 characters. completion: null if the response was forwarded without decoding."""
 
     request_id: str
     project_id: UUID
@@ -37,9 +37,10 @@ class CompletionTextQuery(PageQuery, frozen=True, kw_only=True):
 async def list_completion_texts(
     call: AdminCall, organization_id: UUID, query: CompletionTextQuery
 ) -> Page[CompletionText]:
-    """List the texts stored for one's own organization, newest first.
+    """List the completion texts stored for the caller's own organization, newest first.
 
-    Empty unless the organization's `store_prompts` is on. Members of the operating organization see their own only.
+    The list is empty unless the organization's `store_prompts` is on. Members of the operating organization also see
+    only their own organization's texts.
     """
     await call.require_organization(organization_id)
     if call.principal.organization_id != organization_id:

@@ -31,18 +31,19 @@ OPERATING = "SELECT id FROM gateway.organizations WHERE operator"
 
 
 class ConsoleLink(msgspec.Struct, frozen=True, kw_only=True):
-    """url: shown now and never again; where this deployment does not know its own address
-    (`gateway.console.public_url`), it begins with the path. It opens once."""
+    """url: shown only in this response, and valid once. If the deployment does not know its own address
+    (`gateway.console.public_url`), the URL is only a path."""
 
     url: str
     expires_at: datetime
 
 
 async def create_console_link(call: AdminCall, member_id: UUID) -> ConsoleLink:
-    """Create the one-time link by which a member without a console account creates one.
+    """Create a one-time link with which a member creates a console account.
 
-    Anyone who opens it acts as that member: send it to no one else. It never resets the password of an existing
-    account: remove the member and add them again, or have the deployment's operator reset it.
+    Anyone who opens the link acts as that member, so send it only to the member. It never resets the password of an
+    existing account. To do that, remove the member and add it again, or let the deployment's operator reset the
+    account.
     """
     member = await MEMBERS.find(call, member_id, for_update=True)
     call.require_covers(member.role)

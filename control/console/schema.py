@@ -38,7 +38,7 @@ class LinkKind(StrEnum):
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider of identities. name: on the button. start: the browser's first address."""
+    """An identity provider. name: the label of its button. start: the URL at which the browser begins."""
 
     name: str
     start: str
@@ -99,10 +99,11 @@ class OwnSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
-    """The signed-in person, their role and its permissions, and the token that every request but GET must send back.
+    """The signed-in person, their role and its permissions, and the token that every request other than GET must
+    return.
 
-    operator: of the operating organization: the role holds in every organization. currency: of all amounts of the
-    deployment.
+    operator: whether the person belongs to the operating organization, so that the role applies to every organization.
+    currency: the currency of all amounts in this deployment.
     """
 
     account: ConsoleAccount
@@ -116,15 +117,15 @@ class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleSession(msgspec.Struct, frozen=True, kw_only=True):
-    """signed_in: null: not signed in."""
+    """signed_in: null if nobody is signed in."""
 
     signed_in: SignedIn | None
     methods: Methods
 
 
 class SignIn(Body, frozen=True, kw_only=True):
-    """totp: a code of the authenticator or a recovery code, for accounts that have one. organization_id: for an address
-    and password that open several organizations."""
+    """totp: a code from the authenticator or a recovery code, for accounts with an authenticator. organization_id:
+    required if the address and password belong to several organizations."""
 
     email: Email
     password: Secret
@@ -133,13 +134,13 @@ class SignIn(Body, frozen=True, kw_only=True):
 
 
 class LinkPreviewed(Body, frozen=True, kw_only=True):
-    """token: of a one-time link."""
+    """token: the token of a one-time link."""
 
     token: LinkToken
 
 
 class LinkPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """Purpose of a one-time link. email: null: the person enters it."""
+    """The purpose of a one-time link. email: null if the person enters it."""
 
     kind: LinkKind
     email: str | None
@@ -149,7 +150,7 @@ class LinkPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(Body, frozen=True, kw_only=True):
-    """email and name: for a link without a member (`first`); otherwise they are known."""
+    """email and name: for a link without a member (`first`); for other links, they are known."""
 
     token: LinkToken
     password: Secret
@@ -165,47 +166,47 @@ class PasswordChange(Body, frozen=True, kw_only=True):
 
 
 class PasswordConfirmed(Body, frozen=True, kw_only=True):
-    """password: the account's own, once more."""
+    """password: the account's current password."""
 
     password: Secret
 
 
 class TotpEnrolment(msgspec.Struct, frozen=True, kw_only=True):
-    """secret: in base 32, for typing; uri: `otpauth://…`, for a QR code. Not in force until a code of it is
-    confirmed."""
+    """secret: in base 32, for typing. uri: `otpauth://…`, for a QR code. The authenticator takes effect once one of its
+    codes is confirmed."""
 
     secret: str
     uri: str
 
 
 class TotpConfirmation(Body, frozen=True, kw_only=True):
-    """code: of the authenticator that was just set up."""
+    """code: a code from the authenticator that was just set up."""
 
     code: Code
 
 
 class TotpConfirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """recovery_codes: shown only now; each works once, in place of a code."""
+    """recovery_codes: shown only in this response. Each is valid once, in place of an authenticator's code."""
 
     recovery_codes: list[str]
     session: ConsoleSession
 
 
 class TotpDisabling(Body, frozen=True, kw_only=True):
-    """code: of the authenticator, or a recovery code."""
+    """code: a code from the authenticator, or a recovery code."""
 
     password: Secret
     code: Code
 
 
 class RecoveryCodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Shown now and never again; those before open nothing any more."""
+    """Shown only in this response. All earlier recovery codes become invalid."""
 
     recovery_codes: list[str]
 
 
 class OwnSessions(msgspec.Struct, frozen=True, kw_only=True):
-    """All that have not ended, the newest first."""
+    """All sessions that have not ended, newest first."""
 
     data: list[OwnSession]
 

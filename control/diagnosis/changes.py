@@ -32,8 +32,9 @@ MIN = {each: TOLD_FROM.get(each.value, comparison.MIN) for each in Statistic}
 
 
 class ExpectedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change. expected_ms: milliseconds more, below 0 less. before_ms, after_ms: null without requests; effect_ms:
-    their difference. measured_at: since when they are kept; null: computed now, and the time after may not be over."""
+    """A change and its effect. expected_ms: the expected increase in milliseconds; negative for a decrease. before_ms,
+    after_ms: null without requests. effect_ms: their difference. measured_at: when the measured values were stored;
+    null if they were computed for this response, in which case the window after the change may not be over."""
 
     id: UUID
     name: str
@@ -54,8 +55,8 @@ class ExpectedChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewChange(Body, frozen=True, kw_only=True):
-    """made_at: now unless given. window_s: how long before and after it is measured; a day unless given. tier, model:
-    whose requests; all unless given."""
+    """made_at: by default, now. window_s: the length of the windows before and after the change; by default, a day.
+    tier, model: the measured requests; by default, all."""
 
     name: Name
     metric: Metric
@@ -68,7 +69,7 @@ class NewChange(Body, frozen=True, kw_only=True):
 
 
 async def list_changes(call: AdminCall, query: PageQuery) -> Page[ExpectedChange]:
-    """List changes with their expected and measured effects, the newest first."""
+    """List changes with their expected and measured effects, newest first."""
     page = await page_of(
         call.connection, _Kept, select(*columns_of(_Kept, changes)), query, changes.c.made_at, changes.c.id
     )
@@ -77,7 +78,7 @@ async def list_changes(call: AdminCall, query: PageQuery) -> Page[ExpectedChange
 
 
 async def create_change(call: AdminCall, body: NewChange) -> ExpectedChange:
-    """Record a change and its expected effect, best before it is made."""
+    """Record a change and its expected effect, preferably before making it."""
     made_at = datetime.now(UTC) if body.made_at is None else moment(body.made_at, "made_at")
     values = {**msgspec.structs.asdict(body), "made_at": made_at}
     made = await call.one(_Kept, changes.insert().values(**values).returning(*columns_of(_Kept, changes)))
@@ -86,9 +87,10 @@ async def create_change(call: AdminCall, body: NewChange) -> ExpectedChange:
 
 
 async def measure_change(call: AdminCall, change_id: UUID) -> ExpectedChange:
-    """Measure a change's effect and store it: traces are deleted one day.
+    """Measure a change's effect and store it, because the traces are deleted later.
 
-    409 before the window after it has ended, and if either window has too few requests for the statistic.
+    The response is 409 until the window after the change has ended, and if either window has too few requests for the
+    statistic.
     """
     before = await _find(call, change_id)
     effect = await _effect(call, before)

@@ -48,7 +48,7 @@ TENANTS_FIXES = frozenset(
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """A change to make. told: as a sentence."""
+    """A change to make. told: the change as a sentence."""
 
     fix: Fix
     told: str
@@ -62,21 +62,22 @@ class UselessChange(Struct, frozen=True, kw_only=True):
 
 
 class FoundCause(Struct, frozen=True, kw_only=True):
-    """Something is wrong. evidence: sentences with the numbers it rests on; fixes: the best first."""
+    """A cause of slow or failed requests. evidence: sentences with the numbers that support it. fixes: the best fix
+    first."""
 
     cause: Cause
     phase: Phase
     new: bool
-    """Whether the window before lacked it."""
+    """Whether the previous window did not have it."""
     score: float
-    """Its cost, in parts of the objective; 0 if it is not about time."""
+    """Its cost as a part of the objective; 0 if the cause does not concern time."""
     evidence: list[str]
     fixes: list[Change]
     would_not_help: list[UselessChange]
 
 
 class ClearCause(Struct, frozen=True, kw_only=True):
-    """A checked cause below its threshold. threshold: from which it is named."""
+    """A checked cause below its threshold. threshold: the value from which it is reported."""
 
     cause: Cause
     threshold: str
@@ -85,8 +86,8 @@ class ClearCause(Struct, frozen=True, kw_only=True):
 class BurntRequests(Struct, frozen=True, kw_only=True):
     """Bad requests of one organization and model that went to one pool and broke the objective in the same way.
 
-    pool: null for requests that were placed on no engine, and for readers other than operators. what: the error code,
-    or `late_first_token`, `slow_tokens` or `long_gap`.
+    pool: null if the request was not placed on an engine, or if the reader is not an operator. what: the error code, or
+    `late_first_token`, `slow_tokens` or `long_gap`.
     """
 
     organization: str
@@ -97,10 +98,11 @@ class BurntRequests(Struct, frozen=True, kw_only=True):
 
 
 class BurningObjective(Struct, frozen=True, kw_only=True):
-    """An objective whose alert fires at the moment: its error budget is used too fast over two windows.
+    """An objective whose alert is firing, because its error budget is burning too fast over two windows.
 
-    long, short: the two windows; threshold: the burn rate that both exceed; counted, bad: requests of the long window;
-    looked_at: bad requests that `burnt` was counted of, the newest ones; burnt: the most first; told: as a sentence.
+    long, short: the two windows. threshold: the burn rate that both exceed. counted, bad: requests of the long window.
+    looked_at: the newest bad requests, which `burnt` counts. burnt: the largest group first. told: the alert as a
+    sentence.
     """
 
     tier: Tier
@@ -116,14 +118,15 @@ class BurningObjective(Struct, frozen=True, kw_only=True):
 
 
 class UnknownCause(Struct, frozen=True, kw_only=True):
-    """A cause about which nothing can be said."""
+    """A cause that could not be judged."""
 
     cause: Cause
     why: str
 
 
 class TwoNumbers(Struct, frozen=True, kw_only=True):
-    """The two numbers that are never one, in milliseconds, of a tier and a class of lengths (null: of all lengths)."""
+    """Two numbers that must not be merged into one, in milliseconds, of a tier and a length class (null for all
+    lengths)."""
 
     tier: Tier | None
     length: LengthClass | None
@@ -136,17 +139,16 @@ class TwoNumbers(Struct, frozen=True, kw_only=True):
     tpot_p95_ms: float | None
     tpot_p99_ms: float | None
     tpot_objective_ms: float | None
-    """Null if none is promised."""
+    """Null without an objective."""
 
 
 class DiagnosisOf(Struct, frozen=True, kw_only=True):
-    """The first cause to fix, further ones, and those without need for action. second: independent problems, to be
-    checked again once the first is fixed; explained: consequences of the first; questions: missing measurements that
-    would help; burning: alerts of objectives that fire at the moment, the fastest first, with the requests that burnt
-    the budget.
+    """The first cause to fix, further causes, and causes that need no action. second: independent causes, to be checked
+    again once the first is fixed. explained: consequences of the first cause. questions: missing measurements that
+    would help. burning: alerts that are firing, the fastest burn first, with the requests that burnt the budget.
 
-    Without a finding the outcome is `burning` while an alert fires, else `nothing_found`, or `not_enough_evidence` if
-    too little was measured.
+    Without a cause, the outcome is `burning` if an alert is firing, otherwise `nothing_found`, or `not_enough_evidence`
+    if too little was measured.
     """
 
     outcome: Outcome
@@ -157,7 +159,8 @@ class DiagnosisOf(Struct, frozen=True, kw_only=True):
     requests: int
     requests_before: int
     sampled_share: float | None
-    """Randomly drawn part of the answered requests whose times were read; null for all. Counts always cover all."""
+    """The randomly drawn share of the answered requests whose times were read; null for all. Counts always cover all
+    requests."""
     burning: list[BurningObjective]
     primary: FoundCause | None
     second: list[FoundCause]
@@ -171,8 +174,8 @@ class DiagnosisOf(Struct, frozen=True, kw_only=True):
 
 
 class DiagnosisQuery(Query, frozen=True, kw_only=True):
-    """The judged window (the last hour unless given, seven days at most), and a healthy one (as long, just before
-    it)."""
+    """The window to judge (by default the last hour, at most seven days), and a healthy window for comparison (by
+    default as long, directly before it)."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -196,17 +199,17 @@ class DiagnosisQuery(Query, frozen=True, kw_only=True):
 
 
 async def get_diagnosis(call: AdminCall, organization_id: UUID, query: DiagnosisQuery) -> DiagnosisOf:
-    """Diagnose an organization's slow requests, and propose changes; or report that too little was measured.
+    """Diagnose an organization's slow requests and propose changes, or report that too little was measured.
 
-    A principal of the organization gets the causes that it can fix itself: limits, prompts, schemas and clients.
-    Clients measure their network path themselves, by `slipstream tools audit-stream`.
+    Members of the organization see the causes that they can fix themselves: limits, prompts, schemas and clients.
+    Clients measure their own network path with `slipstream tools audit-stream`.
     """
     await call.require_organization(organization_id)
     return await diagnosed(call, query, organization_id)
 
 
 async def get_diagnosis_of_all(call: AdminCall, query: DiagnosisQuery) -> DiagnosisOf:
-    """Say what makes the deployment's requests slow, and what to change; or that too little was measured to say so."""
+    """Diagnose the deployment's slow requests and propose changes, or report that too little was measured."""
     return await diagnosed(call, query, None)
 
 

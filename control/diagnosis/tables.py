@@ -12,7 +12,7 @@ from storage.tables.core import id_column, metadata, one_of
 
 
 class Metric(StrEnum):
-    """The measure that a change is to move."""
+    """The measure that a change should move."""
 
     TTFT = "ttft"
     TPOT = "tpot"
@@ -20,7 +20,7 @@ class Metric(StrEnum):
 
 
 class Statistic(StrEnum):
-    """Which of the distribution."""
+    """The statistic of the distribution."""
 
     P50 = "p50"
     P95 = "p95"

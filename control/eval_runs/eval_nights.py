@@ -20,12 +20,13 @@ class NightQuery(PageQuery, frozen=True, kw_only=True):
 
 
 async def list_eval_nights(call: AdminCall, query: NightQuery) -> Page[EvalNight]:
-    """List the verdicts on nights, newest first: each model's slices against its own history and the version before."""
+    """List the verdicts on nights, newest first. Each compares a model's slices with its own history and its previous
+    version."""
     table = tables.nights.c
     statement = nights.NIGHTS.where(equal(table.model, query.model), equal(table.decision, query.decision))
     return await page_of(call.connection, EvalNight, statement, query, table.judged_at, table.run_id)
 
 
 async def get_night_status(call: AdminCall) -> NightStatus:
-    """Get the previous and next nights, and their obstacles."""
+    """Get the previous and next nights and any obstacles."""
     return await nights.status(call.connection)

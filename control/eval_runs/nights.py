@@ -32,10 +32,10 @@ VALUES (now(), $1, $2, $3, $4, $5::text::jsonb, $6)
 
 
 class NightSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on a slice of a night. against: `history` or `version_before`, the reference that decided; null where
-    there is none. nights: nights up to this one that were looked at together. items: that they and the reference share.
-    difference, lower, upper: shares of items, below 0 where the slice is worse. score: this night's share of right
-    answers."""
+    """The verdict on one slice of a night. against: `history` or `version_before`, the reference that decided; null
+    without a reference. nights: the number of nights up to this one that were judged together. items: the number of
+    items that they share with the reference. difference, lower, upper: shares of items, negative if the slice is worse.
+    score: this night's share of right answers."""
 
     slice: str
     decision: Decision
@@ -51,9 +51,9 @@ class NightSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvalNight(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on a model's night. changed: how the version differs from the one before. version_since: the first
-    of the nights up to this one that ran the same version. rollback_release_id: of a fail, the promoted release that
-    can be rolled back; null: none."""
+    """The verdict on a model's night. changed: the differences from the previous version. version_since: the first of
+    the consecutive nights with this version. rollback_release_id: after a failed night, the promoted release that can
+    be rolled back; null if there is none."""
 
     run_id: UUID
     model: str
@@ -69,8 +69,8 @@ class EvalNight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NightPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of workers of the queue `evals`. schedule: as in a crontab, in UTC; empty: never. previous_at, next_at:
-    its times before and after the report. items: of each slice. slices: by model."""
+    """Settings of the workers of the queue `evals`. schedule: in crontab format, in UTC; empty for no nights.
+    previous_at, next_at: the scheduled times before and after the report. items: of each slice. slices: by model."""
 
     reported_at: datetime
     schedule: str
@@ -82,7 +82,7 @@ class NightPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelNight(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's newest night so far. decision: null until it is judged."""
+    """A model's most recent night. decision: null until the night is judged."""
 
     model: str
     pool: str | None
@@ -95,8 +95,8 @@ class ModelNight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NightStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """plan: null until a worker has reported. last: the newest night of each model. missing: what keeps a night from
-    being asked or from ending in a verdict, a sentence each."""
+    """plan: null until a worker has reported. last: the most recent night of each model. missing: sentences that each
+    name an obstacle to the next night or to its verdict."""
 
     plan: NightPlan | None
     last: list[ModelNight]

@@ -18,8 +18,8 @@ from storage.tables.evals import Arm, Status, comparisons, items, model_versions
 
 
 class SliceScore(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of a run that has ended. score: share of right answers, 0 to 1, with a 95 % interval that counts
-    templates, not items, as independent; without one once items were deleted. goal: the slice's requirement."""
+    """A slice of a run that has ended. score: the share of right answers, 0 to 1, with a 95 % interval that treats
+    templates, not items, as independent. The interval is null once items were deleted. goal: the required score."""
 
     run_id: UUID
     created_at: datetime
@@ -58,7 +58,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_slice_scores(call: AdminCall, query: ScoreQuery) -> Page[SliceScore]:
-    """List what slices scored in runs that are done, the newest first."""
+    """List the scores of slices in completed runs, newest first."""
     columns = columns_of(
         _Asked,
         run_slices,

@@ -8,5 +8,5 @@ from control.slices.startable import EvalSlice
 
 
 async def list_eval_slices(call: AdminCall) -> Page[EvalSlice]:
-    """List the deployment's slices: generated ones, and those of its folder of questions."""
+    """List the deployment's slices: generated ones, and those from its folder of questions."""
     return Page(data=await call.slices.all(), has_more=False, next_cursor=None)

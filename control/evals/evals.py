@@ -29,8 +29,9 @@ Seed = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class NewRun(Body, frozen=True, kw_only=True):
-    """slices: which are asked, `items` of each. pool: which answers; whichever the router chooses unless given.
-    first_seed: the items are of this seed and the next ones; the day's unless given, so that each day asks others."""
+    """slices: the slices to run, with `items` items each. pool: the pool that answers; by default, the router chooses.
+    first_seed: the seed of the first item; the next items use the next seeds. By default, it follows from the date, so
+    each day has other items."""
 
     model: ModelName
     slices: SliceNames
@@ -40,8 +41,8 @@ class NewRun(Body, frozen=True, kw_only=True):
 
 
 class NewComparison(Body, frozen=True, kw_only=True):
-    """Both pools get the same items. budget_items: limit of each slice, for either pool. rule: for the decision; the
-    defaults unless given. first_seed: see a run's."""
+    """Both pools answer the same items. budget_items: the maximum number of items of each slice, for either pool. rule:
+    the rule of the decision. first_seed: see `NewRun`."""
 
     model: ModelName
     baseline_pool: Name
@@ -53,14 +54,14 @@ class NewComparison(Body, frozen=True, kw_only=True):
 
 
 class RunInFull(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with each of its slices."""
+    """A run with all its slices."""
 
     run: Run
     slices: list[SliceProgress]
 
 
 class EvalItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An answered item of a run. score: 0 to 1. error_code: of the refusal in the answer's place."""
+    """An answered item of a run. score: 0 to 1. error_code: the code of the refusal that replaced the answer."""
 
     slice: str
     seed: int
@@ -81,21 +82,21 @@ class RunQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class ItemQuery(PageQuery, frozen=True, kw_only=True):
-    """Filters. below: only items whose score is lower."""
+    """Filters. below: only items with a lower score."""
 
     slice: Name | None = None
     below: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 async def list_eval_runs(call: AdminCall, query: RunQuery) -> Page[Run]:
-    """List runs, newest first; those of comparisons too."""
+    """List runs, including those of comparisons, newest first."""
     table = tables.runs.c
     statement = store.RUNS.where(equal(table.model, query.model), equal(store.status_of_run(), query.status))
     return await page_of(call.connection, Run, statement, query, table.created_at, table.id)
 
 
 async def create_eval_run(call: AdminCall, body: NewRun) -> Run:
-    """Queue a run; a worker of the queue `evals` begins it within seconds."""
+    """Queue a run. A worker of the queue `evals` starts it within seconds."""
     await _require_target(call, body.model, body.slices, pool=body.pool)
     run_id = await store.queue_run(
         call.connection,
@@ -117,7 +118,7 @@ async def get_eval_run(call: AdminCall, run_id: UUID) -> RunInFull:
 
 
 async def list_eval_items(call: AdminCall, run_id: UUID, query: ItemQuery) -> Page[EvalItem]:
-    """List a run's items with their answers."""
+    """List a run's items and their answers."""
     await store.run(call.connection, run_id)
     table = tables.items.c
     statement = select(*columns_of(EvalItem, tables.items)).where(
@@ -129,7 +130,7 @@ async def list_eval_items(call: AdminCall, run_id: UUID, query: ItemQuery) -> Pa
 
 
 async def cancel_eval_run(call: AdminCall, run_id: UUID) -> Run:
-    """Cancel a run; its answers are kept. 409 for one that has ended, and for one of a comparison."""
+    """Cancel a run and keep its answers. The response is 409 if the run has ended or belongs to a comparison."""
     before = await store.run(call.connection, run_id)
     after = await store.cancel_run(call.connection, run_id)
     call.audit("eval_run.cancel", run_id, organization_id=None, before=before, after=after)
@@ -144,7 +145,7 @@ async def list_eval_comparisons(call: AdminCall, query: RunQuery) -> Page[Compar
 
 
 async def create_eval_comparison(call: AdminCall, body: NewComparison) -> Comparison:
-    """Queue a comparison of two pools over the same items. It ends with pass, fail or inconclusive."""
+    """Queue a comparison of two pools on the same items. It ends with `pass`, `fail` or `inconclusive`."""
     require_asked("rule.margins", body.rule.margins, body.slices)
     pools = {"baseline_pool": body.baseline_pool, "candidate_pool": body.candidate_pool}
     await _require_target(call, body.model, body.slices, **pools)
@@ -164,12 +165,12 @@ async def create_eval_comparison(call: AdminCall, body: NewComparison) -> Compar
 
 
 async def get_eval_comparison(call: AdminCall, comparison_id: UUID) -> Comparison:
-    """Get a comparison, with the present verdict on each slice."""
+    """Get a comparison, with the current verdict on each slice."""
     return await store.comparison(call.connection, comparison_id)
 
 
 async def cancel_eval_comparison(call: AdminCall, comparison_id: UUID) -> Comparison:
-    """End a comparison without a decision. 409 for one that has ended."""
+    """Cancel a comparison without a decision. The response is 409 if it has ended."""
     before = await store.comparison(call.connection, comparison_id)
     after = await store.cancel_comparison(call.connection, comparison_id)
     call.audit("eval_comparison.cancel", comparison_id, organization_id=None, before=before, after=after)

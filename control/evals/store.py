@@ -36,27 +36,28 @@ _PANEL_DAY = date(2020, 1, 1).toordinal()
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Rule of a comparison's decision, for every slice."""
+    """The rule by which a comparison decides on each slice."""
 
     margin: Margin = 0.02
-    """How much lower the candidate's share of right answers may be, 0 to 1."""
+    """How much lower the candidate's share of right answers may be, from 0 to 1."""
     margins: dict[str, Margin] = {}
-    """The margins of slices that have their own."""
+    """Margins of single slices, in place of `margin`."""
     alpha: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
-    """Highest probability that a candidate which is worse by the margin passes."""
+    """The maximum probability that a candidate which is worse by the margin passes."""
     fail_alpha: Annotated[float, Meta(gt=0, le=0.5)] | None = None
-    """Highest probability, over all slices, that a candidate as good as the baseline fails; alpha by default."""
+    """The maximum probability, over all slices, that a candidate as good as the baseline fails; by default, alpha."""
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
-    """Probability that a candidate as good as the baseline passes, for which the number of items is planned."""
+    """The probability that a candidate as good as the baseline passes. The number of items is planned for it."""
     correlation: Annotated[float, Meta(ge=0, le=1)] = 0.05
     """Assumed correlation of rare losses within a template."""
     first_look: Items = 200
-    """Items of each slice that each pool is asked before the first look; the number doubles with every look."""
+    """The number of items of each slice that each pool answers before the first look. The number doubles with every
+    look."""
 
 
 class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of a run. score_sum: sum of the answers' scores. goal: null until the slice was begun. refused_items: of
-    the stored answered items, those that the model refused."""
+    """A slice of a run. score_sum: the sum of the answers' scores. goal: null until the slice begins. refused_items:
+    the stored items that the model refused."""
 
     slice: str
     slice_version: str | None
@@ -69,7 +70,8 @@ class SliceProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and how far it is. pool: null for whichever the router chose. arm, comparison_id: of a comparison's run."""
+    """A run and its progress. pool: null if the router chose the pool. arm, comparison_id: of a run that belongs to a
+    comparison."""
 
     id: UUID
     model: str
@@ -89,7 +91,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison. decision: null until it is done. verdict: by slice, the present result, with its numbers."""
+    """A comparison. decision: null until it has ended. verdict: the current result by slice, with its numbers."""
 
     id: UUID
     model: str

@@ -27,8 +27,8 @@ VersionNumber = Annotated[int, Meta(ge=1, le=2**53)]
 
 
 class FleetVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """One version. action: the operation, `seed` for the settings; actor: its author. Both are null in versions of
-    earlier releases, where only settings made them."""
+    """One version. action: the operation that created it, or `seed` for the settings. actor: its author. Both are null
+    in versions of earlier releases, which only settings created."""
 
     version: int
     created_at: datetime
@@ -37,14 +37,14 @@ class FleetVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """The version in force, and its state at every gateway that ran within a day."""
+    """The current version, and its state at each gateway that ran within the last day."""
 
     version: int
     gateways: list[GatewayReport]
 
 
 class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A version whole. differences: from the version before, or the one asked for, a line each."""
+    """A whole version. differences: from the previous version or the requested one, a line each."""
 
     version: int
     action: str | None
@@ -58,7 +58,7 @@ class SinceQuery(Query, frozen=True, kw_only=True):
     """The version to compare with."""
 
     since: Annotated[int, Meta(ge=0, le=2**53)] | None = None
-    """A version; by default, the previous one. 0 is the fleet before the first version."""
+    """A version; by default, the previous one. Version 0 is the fleet before the first version."""
 
 
 class Rollback(Body, frozen=True, kw_only=True):
@@ -68,27 +68,27 @@ class Rollback(Body, frozen=True, kw_only=True):
 
 
 async def get_fleet(call: AdminCall) -> FleetStanding:
-    """Tell the version in force and which gateways serve by it, or refuse it and why."""
+    """Get the current version, and for each gateway whether it applies it or why it refuses it."""
     version = (await in_force(call)).state.version
     return FleetStanding(version=version, gateways=await gateway_reports(call.connection))
 
 
 async def get_live_fleet(call: AdminCall) -> LiveFleet:
-    """Tell what the router sees: each replica's health, breaker, load and limits, and what waits for each pool.
+    """Get the router's view: each replica's health, breaker, load and limits, and each pool's queue.
 
-    503 `router_unavailable` while the router does not answer.
+    The response is 503 `router_unavailable` while the router does not respond.
     """
     return await call.router.live_fleet()
 
 
 async def list_fleet_versions(call: AdminCall, query: PageQuery) -> Page[FleetVersion]:
-    """List the versions, with their authors."""
+    """List the versions and their authors."""
     statement = select(*columns_of(FleetVersion, desired_states))
     return await page_of(call.connection, FleetVersion, statement, query, desired_states.c.version)
 
 
 async def get_fleet_version(call: AdminCall, fleet_version: str, query: SinceQuery) -> FleetDocument:
-    """Get one version, and its differences from another."""
+    """Get a version and its differences from another one."""
     revision = await find_version(call, fleet_version)
     state = revision.state
     since = state.version - 1 if query.since is None else query.since
@@ -108,9 +108,9 @@ async def get_fleet_version(call: AdminCall, fleet_version: str, query: SinceQue
 
 
 async def roll_back_fleet(call: AdminCall, body: Rollback, query: EditQuery) -> FleetEdit:
-    """Return to an earlier version, as a new one.
+    """Restore an earlier version as a new version.
 
-    Splits of releases that have ended since stay ended; a model with a running release must not change.
+    Splits of releases that have ended since then are not restored. A model with a running release must not change.
     """
     earlier = (await find_version(call, str(body.version))).state
     return await edited(call, query, "rollback", lambda state: edits.restore(state, earlier, force=query.force))

@@ -32,7 +32,7 @@ class EditQuery(Query, frozen=True, kw_only=True):
     """Options of an edit."""
 
     dry_run: bool = False
-    """Return the differences, and change nothing."""
+    """Return the differences without changing anything."""
     force: bool = False
     """Accept a model without an engine, and files that cannot be read on the gateway's machine."""
     probe: bool = False
@@ -41,10 +41,10 @@ class EditQuery(Query, frozen=True, kw_only=True):
 
 
 class FleetEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of an edit. version: the fleet's from now on; previous_version: before, the same without differences.
-    differences: a line each.
+    """The result of an edit. version: the fleet's new version. previous_version: the version before the edit; equal to
+    `version` if nothing changed. differences: a line each.
 
-    Gateways take a version up within seconds; `GET /fleet` says which have.
+    Gateways apply a new version within seconds; `GET /fleet` shows which ones have.
     """
 
     version: int

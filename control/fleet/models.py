@@ -20,28 +20,29 @@ from engines.http.keys import OneKey
 
 
 class FleetModels(msgspec.Struct, frozen=True, kw_only=True):
-    """All models of a version, in their order; fields at their defaults are left out."""
+    """All models of a version, in order. Fields with their default values are omitted."""
 
     version: int
     data: list[Model]
 
 
 class NewModel(Body, frozen=True, kw_only=True):
-    """A model with the pool that serves it."""
+    """A model and the pool that serves it."""
 
     model: Model
     pool: Pool
 
 
 class EngineQuery(Query, frozen=True, kw_only=True):
-    """An engine that may be in no pool yet. url: as gateways reach it. driver: by default, `openai`."""
+    """An engine that need not belong to a pool yet. url: the URL at which gateways reach it. driver: by default,
+    `openai`."""
 
     url: Annotated[str, Meta(min_length=1, max_length=2_000)]
     driver: Name | None = None
 
 
 class ReportedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that an engine serves. context_tokens: null where the engine does not report it."""
+    """A model that an engine serves. context_tokens: null if the engine does not report it."""
 
     name: str
     context_tokens: int | None
@@ -60,20 +61,21 @@ class AliasTarget(Body, frozen=True, kw_only=True):
 
 
 async def list_models(call: AdminCall) -> FleetModels:
-    """List the models that are to be served."""
+    """List the models in desired state."""
     state = (await in_force(call)).state
     return FleetModels(version=state.version, data=list(state.models))
 
 
 async def get_model(call: AdminCall, model_name: str) -> Model:
-    """One model, by its name."""
+    """Get a model by name."""
     return edits.find_model((await in_force(call)).state, model_name)
 
 
 async def add_model(call: AdminCall, body: NewModel, query: EditQuery) -> FleetEdit:
-    """Add a model together with its pool, in one version.
+    """Add a model and its pool in one version.
 
-    409 if there is a model or a pool of the name. With `probe` neither is written unless the engines serve the model.
+    The response is 409 if a model or pool of that name exists. With `probe`, neither is added unless the engines serve
+    the model.
     """
     return await edited(
         call, query, "model.add", lambda state: edits.add_model(state, body.model, body.pool, force=query.force)
@@ -112,9 +114,9 @@ async def list_engine_models(_: None, query: EngineQuery) -> ReportedModels:
 
 
 async def put_model(call: AdminCall, model_name: str, body: Model, query: EditQuery) -> FleetEdit:
-    """Add a model, or replace it whole.
+    """Add or replace a model.
 
-    `name` must be the one in the path. Running requests finish where they are; later ones use the new definition.
+    `name` must match the path. Running requests finish on their engines; later requests use the new definition.
     """
     if body.name != model_name:
         raise InvalidField(f"Invalid value for 'name': it is {model_name!r} in the path.", param="name")
@@ -122,20 +124,20 @@ async def put_model(call: AdminCall, model_name: str, body: Model, query: EditQu
 
 
 async def delete_model(call: AdminCall, model_name: str, query: EditQuery) -> FleetEdit:
-    """Serve a model no longer; its aliases go with it."""
+    """Stop serving a model, and remove its aliases."""
     return await edited(
         call, query, "model.remove", lambda state: edits.remove_model(state, model_name, force=query.force)
     )
 
 
 async def put_alias(call: AdminCall, alias: str, body: AliasTarget, query: EditQuery) -> FleetEdit:
-    """Let an alias mean a model.
+    """Point an alias to a model.
 
-    One that meant another moves in the same moment: no request finds it without a model.
+    An existing alias switches at once, so no request finds it without a model.
     """
     return await edited(call, query, "alias.put", lambda state: edits.put_alias(state, alias, body.model))
 
 
 async def delete_alias(call: AdminCall, alias: str, query: EditQuery) -> FleetEdit:
-    """Take an alias away; requests that name it are refused from then on."""
+    """Remove an alias. Later requests for it are refused."""
     return await edited(call, query, "alias.remove", lambda state: edits.remove_alias(state, alias))

@@ -16,33 +16,33 @@ from control.fleet.fleet_edit import EditQuery, FleetEdit, edited, in_force
 
 
 class FleetPools(msgspec.Struct, frozen=True, kw_only=True):
-    """All pools of a version, in their order; fields at their defaults are left out."""
+    """All pools of a version, in order. Fields with their default values are omitted."""
 
     version: int
     data: list[Pool]
 
 
 class ReplicaWeight(Body, frozen=True, kw_only=True):
-    """Share of load relative to the pool's other replicas; 0 drains: running requests finish."""
+    """The share of load relative to the pool's other replicas. With 0, the replica is drained: running requests finish."""
 
     weight: Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 async def list_pools(call: AdminCall) -> FleetPools:
-    """List the pools with their replicas."""
+    """List the pools and their replicas."""
     state = (await in_force(call)).state
     return FleetPools(version=state.version, data=list(state.pools))
 
 
 async def get_pool(call: AdminCall, pool_name: str) -> Pool:
-    """One pool with its replicas."""
+    """Get a pool and its replicas."""
     return edits.find_pool((await in_force(call)).state, pool_name)
 
 
 async def put_pool(call: AdminCall, pool_name: str, body: Pool, query: EditQuery) -> FleetEdit:
-    """Add a pool, or replace it whole, replicas included.
+    """Add or replace a pool, including its replicas.
 
-    `name` must be the one in the path. Engines are neither started nor stopped by it.
+    `name` must match the path. The edit neither starts nor stops engines.
     """
     if body.name != pool_name:
         raise InvalidField(f"Invalid value for 'name': it is {pool_name!r} in the path.", param="name")
@@ -50,22 +50,22 @@ async def put_pool(call: AdminCall, pool_name: str, body: Pool, query: EditQuery
 
 
 async def delete_pool(call: AdminCall, pool_name: str, query: EditQuery) -> FleetEdit:
-    """Remove a pool that no model names.
+    """Remove a pool that no model uses.
 
-    Running requests finish. Engines that `slipstream up` started keep running, unused.
+    Running requests finish. Engines that `slipstream up` started keep running without requests.
     """
     return await edited(call, query, "pool.remove", lambda state: edits.remove_pool(state, pool_name))
 
 
 async def get_replica(call: AdminCall, pool_name: str, replica_id: str) -> Replica:
-    """One replica."""
+    """Get a replica."""
     return edits.find_replica(edits.find_pool((await in_force(call)).state, pool_name), replica_id)
 
 
 async def put_replica(call: AdminCall, pool_name: str, replica_id: str, body: Replica, query: EditQuery) -> FleetEdit:
     """Add a replica to a pool, or replace it.
 
-    `id` must be the one in the path. It is given requests once the router has found it healthy.
+    `id` must match the path. The replica gets requests once the router has found it healthy.
     """
     if body.id != replica_id:
         raise InvalidField(f"Invalid value for 'id': it is {replica_id!r} in the path.", param="id")
@@ -77,7 +77,7 @@ async def put_replica(call: AdminCall, pool_name: str, replica_id: str, body: Re
 async def weigh_replica(
     call: AdminCall, pool_name: str, replica_id: str, body: ReplicaWeight, query: EditQuery
 ) -> FleetEdit:
-    """Give a replica another share of its pool's load; 0 drains it."""
+    """Change a replica's share of its pool's load; 0 drains it."""
     return await edited(
         call,
         query,
@@ -87,7 +87,7 @@ async def weigh_replica(
 
 
 async def delete_replica(call: AdminCall, pool_name: str, replica_id: str, query: EditQuery) -> FleetEdit:
-    """Remove a replica; running requests finish."""
+    """Remove a replica. Running requests finish."""
     return await edited(
         call,
         query,

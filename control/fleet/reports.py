@@ -20,9 +20,9 @@ SELECT instance, version, refused_version, refusal, seen_at, seen_at < now() - m
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One gateway. version: in force there; 0: none yet. refused_version, refusal: a version that it cannot take up,
-    and the reason; it retries until it can, or a newer one comes. silent: it has sent no report for a while, so it is
-    probably gone."""
+    """One gateway. version: the version that it applies; 0 for none. refused_version, refusal: a version that it cannot
+    apply, and the reason. It retries until it can apply it or a newer one arrives. silent: whether it has not reported
+    for a while and is probably gone."""
 
     instance: str
     version: int

@@ -54,7 +54,7 @@ class BucketQuery(Query, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_440)] | None = None
     """Buckets in a page: by default 7 days, 24 hours or 60 minutes, and at most 31, 168 or 1440."""
     page: Annotated[str, Meta(max_length=100, pattern=r"^page_[0-9]{10}$")] | None = None
-    """`next_page` of the previous page."""
+    """The `next_page` of the previous page."""
     organization_id: UUID | None = None
     """An extension: another organization, for members of the operating organization."""
 

@@ -42,7 +42,7 @@ class ProjectListQuery(ListQuery, frozen=True, kw_only=True):
 
 
 class OpenAiProject(msgspec.Struct, frozen=True, kw_only=True):
-    """A project. archived: it is disabled here."""
+    """A project. archived: it is disabled."""
 
     id: UUID
     name: str
@@ -99,7 +99,7 @@ class OpenAiList(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
 
 
 async def list_organization_projects(call: AdminCall, query: ProjectListQuery) -> OpenAiList[OpenAiProject]:
-    """An organization's projects, newest first."""
+    """List an organization's projects, newest first."""
     selection = projects.ProjectQuery(
         limit=query.limit,
         cursor=await _cursor(call, query, projects.PROJECTS),
@@ -110,24 +110,24 @@ async def list_organization_projects(call: AdminCall, query: ProjectListQuery) -
 
 
 async def get_organization_project(call: AdminCall, project_id: UUID) -> OpenAiProject:
-    """One project."""
+    """Get a project."""
     return _project(await projects.get_project(call, project_id))
 
 
 async def list_organization_users(call: AdminCall, query: ListQuery) -> OpenAiList[OpenAiUser]:
-    """An organization's members, newest first."""
+    """List an organization's members, newest first."""
     selection = members.MemberQuery(limit=query.limit, cursor=await _cursor(call, query, members.MEMBERS))
     page = await members.list_members(call, _organization(call, query), selection)
     return _listed([_user(each) for each in page.data], has_more=page.has_more)
 
 
 async def get_organization_user(call: AdminCall, member_id: UUID) -> OpenAiUser:
-    """One member."""
+    """Get a member."""
     return _user(await members.get_member(call, member_id))
 
 
 async def list_organization_admin_keys(call: AdminCall, query: ListQuery) -> OpenAiList[OpenAiAdminKey]:
-    """An organization's admin keys that open, newest first."""
+    """List an organization's valid admin keys, newest first."""
     selection = admin_keys.AdminKeyQuery(
         limit=query.limit, cursor=await _cursor(call, query, admin_keys.ADMIN_KEYS), state=KeyState.ACTIVE
     )
@@ -136,7 +136,7 @@ async def list_organization_admin_keys(call: AdminCall, query: ListQuery) -> Ope
 
 
 async def get_organization_admin_key(call: AdminCall, admin_key_id: UUID) -> OpenAiAdminKey:
-    """One admin key."""
+    """Get an admin key."""
     (found,) = await _admin_keys(call, [await admin_keys.get_admin_key(call, admin_key_id)])
     return found
 

@@ -66,8 +66,8 @@ class CostQuery(BucketQuery, frozen=True, kw_only=True):
 
 
 class CompletionsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of one group in one bucket; a field outside of the grouping is null. input_tokens include the cached and
-    the written ones."""
+    """Usage of one group in one bucket. Fields that it is not grouped by are null. input_tokens include cached and
+    cache-written tokens."""
 
     input_tokens: int
     output_tokens: int
@@ -85,7 +85,7 @@ class CompletionsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbeddingsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of one group in one bucket; a field outside of the grouping is null."""
+    """Usage of one group in one bucket. Fields that it is not grouped by are null."""
 
     input_tokens: int
     num_model_requests: int
@@ -98,7 +98,7 @@ class EmbeddingsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """Money. micro: an extension, in millionths of the currency, exact."""
+    """Money. micro: an extension with the exact amount in millionths of the currency."""
 
     value: float
     currency: str
@@ -106,7 +106,7 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Cost of one group on one day; a field outside of the grouping is null."""
+    """Cost of one group on one day. Fields that it is not grouped by are null."""
 
     amount: Amount
     line_item: str | None = None
@@ -159,7 +159,7 @@ class CostsPage(_Page, frozen=True, kw_only=True):
 
 
 async def organization_completions_usage(call: AdminCall, query: UsageQuery) -> CompletionsPage:
-    """Usage of models that generate text, as OpenAI's usage API has it."""
+    """Get the usage of models that generate text, in the format of OpenAI's usage API."""
 
     def result(row: Any) -> CompletionsResult:
         return CompletionsResult(
@@ -176,7 +176,7 @@ async def organization_completions_usage(call: AdminCall, query: UsageQuery) -> 
 
 
 async def organization_embeddings_usage(call: AdminCall, query: UsageQuery) -> EmbeddingsPage:
-    """Usage of models that make vectors or scores, as OpenAI's usage API has it."""
+    """Get the usage of models that compute vectors or scores, in the format of OpenAI's usage API."""
 
     def result(row: Any) -> EmbeddingsResult:
         tokens, requests = row["prompt_tokens"], row["requests"]
@@ -187,7 +187,7 @@ async def organization_embeddings_usage(call: AdminCall, query: UsageQuery) -> E
 
 
 async def organization_costs(call: AdminCall, query: CostQuery) -> CostsPage:
-    """What an organization's requests cost by day, as OpenAI's costs API has it; the sums are those of its invoices."""
+    """Get an organization's costs by day, in the format of OpenAI's costs API. The sums are those of its invoices."""
     currency = call.currency.lower()
 
     def result(row: Any) -> CostsResult:

@@ -27,13 +27,13 @@ SUMMED = ("requests", "prompt_tokens", "reusable_tokens", "cached_tokens")
 
 
 class PrefixShare(Struct, frozen=True, kw_only=True):
-    """Requests of one hour and one template whose prompts' reuse ended for the same cause. template: a group of
-    requests: by project, endpoint, model, tools' names and the system prompt's opening; `others` beyond the first
-    templates of a tenant. part: where the prompts first differ; empty if the cause has none. differing_token: the
+    """Requests of one hour and one template whose prompt reuse ended for the same cause. template: a group of requests
+    with the same project, endpoint, model, tool names and beginning of the system prompt; `others` for all but a
+    tenant's first templates. part: where the prompts first differ; empty if the cause has none. differing_token: the
     earliest position of such a difference."""
 
     hour: datetime
-    """Hour of the requests' arrival."""
+    """The hour in which the requests arrived."""
     model: str
     endpoint: str
     template: str
@@ -42,9 +42,10 @@ class PrefixShare(Struct, frozen=True, kw_only=True):
     requests: int
     prompt_tokens: int
     reusable_tokens: int
-    """Tokens of the longest beginning shared with an earlier prompt of the organization, as the gateways saw it."""
+    """Tokens of the longest beginning that a prompt shares with an earlier prompt of the organization, as seen by the
+    gateways."""
     cached_tokens: int
-    """Reused tokens, from engines' reports."""
+    """Reused tokens, as reported by engines."""
     differing_token: int | None
 
 
@@ -67,7 +68,7 @@ class PrefixGroup(StrEnum):
 
 
 class PrefixTotals(Struct, frozen=True, kw_only=True):
-    """The shares of many rows together. What they are not grouped by is null."""
+    """Sums of many shares. Fields that they are not grouped by are null."""
 
     hour: datetime | None
     model: str | None
@@ -83,10 +84,10 @@ class PrefixTotals(Struct, frozen=True, kw_only=True):
 
 
 class PrefixDrop(Struct, frozen=True, kw_only=True):
-    """The reusable share of all the organization's prompts fell to half of what was usual, or less.
+    """A drop of the reusable share of all the organization's prompts to half of the usual share or less.
 
-    The other fields name the main loss; they are null when no template lost more than before. ended_at: when the share
-    was nearly back, or had become the usual.
+    The other fields describe the largest loss. They are null if no template lost more than before. ended_at: when the
+    share had almost recovered, or had become the usual one.
     """
 
     id: UUID
@@ -103,8 +104,8 @@ class PrefixDrop(Struct, frozen=True, kw_only=True):
 
 
 class PrefixText(Struct, frozen=True, kw_only=True):
-    """Texts of two prompts where they first differ, up to 200 characters of each. earlier: null if only its digest was
-    kept."""
+    """The texts at which two prompts first differ, up to 200 characters of each. earlier: null if only its digest was
+    stored."""
 
     request_id: str
     project_id: UUID
@@ -118,7 +119,7 @@ class PrefixText(Struct, frozen=True, kw_only=True):
 
 
 class PrefixQuery(PageQuery, frozen=True, kw_only=True):
-    """Filter by hours; the last seven days, unless start is given."""
+    """Filter by hour. By default, `start` is seven days ago."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -131,10 +132,10 @@ class PrefixQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class PrefixTotalsQuery(PrefixQuery, frozen=True, kw_only=True):
-    """Filter by hours; the last seven days, unless start is given. group_by may be given several times."""
+    """Filter by hour. By default, `start` is seven days ago. group_by may be repeated."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_TOTALS)] = 20
-    """Items at most."""
+    """The maximum number of items."""
     bucket: PrefixBucket = PrefixBucket.HOUR
     group_by: list[PrefixGroup] = field(default_factory=list)
 
@@ -146,13 +147,13 @@ class PrefixTextQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class DropQuery(PageQuery, frozen=True, kw_only=True):
-    """ended: only drops that have ended, or only open ones."""
+    """ended: true for drops that have ended, false for open ones."""
 
     ended: bool | None = None
 
 
 async def list_prefix_shares(call: AdminCall, organization_id: UUID, query: PrefixQuery) -> Page[PrefixShare]:
-    """List the reusable shares of an organization's prompts, the newest hour first."""
+    """List the reusable shares of an organization's prompts, newest hour first."""
     await call.require_organization(organization_id)
     table = prefix_shares.c
     statement = select(*columns_of(PrefixShare, prefix_shares)).where(_asked(organization_id, query))
@@ -161,7 +162,7 @@ async def list_prefix_shares(call: AdminCall, organization_id: UUID, query: Pref
 
 
 async def get_prefix_totals(call: AdminCall, organization_id: UUID, query: PrefixTotalsQuery) -> Page[PrefixTotals]:
-    """Get the reusable shares of an organization's prompts, added up by group, the newest hour first."""
+    """Get the reusable shares of an organization's prompts, summed by group, newest hour first."""
     await call.require_organization(organization_id)
     table = prefix_shares.c
     chosen = [table.hour] if query.bucket is PrefixBucket.HOUR else []
@@ -191,7 +192,7 @@ def _asked(organization_id: UUID, query: PrefixQuery) -> ColumnElement[bool]:
 
 
 async def list_prefix_drops(call: AdminCall, organization_id: UUID, query: DropQuery) -> Page[PrefixDrop]:
-    """List drops of the reusable share of an organization's prompts, the newest first."""
+    """List the drops of the reusable share of an organization's prompts, newest first."""
     await call.require_organization(organization_id)
     table = prefix_drops.c
     statement = (
@@ -203,9 +204,10 @@ async def list_prefix_drops(call: AdminCall, organization_id: UUID, query: DropQ
 
 
 async def list_prefix_texts(call: AdminCall, organization_id: UUID, query: PrefixTextQuery) -> Page[PrefixText]:
-    """List the texts at which prompts of one's own organization differed, newest first.
+    """List the texts at which prompts of the caller's own organization differed, newest first.
 
-    Empty unless the organization's `store_prompts` is on. Members of the operating organization see their own only.
+    The list is empty unless the organization's `store_prompts` is on. Members of the operating organization also see
+    only their own organization's texts.
     """
     await call.require_organization(organization_id)
     if call.principal.organization_id != organization_id:

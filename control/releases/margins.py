@@ -31,15 +31,15 @@ Quantile = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class Margins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """tolerance: part by which latency may be longer. error_margin, goodput_margin: parts of requests by which the
-    candidate must be shown not to be worse. alpha: probability that a release which is no worse is rolled back.
-    promotion_alpha: that one which is worse by a margin goes to all traffic. least_units: sessions of each arm a stage
-    needs, one for each stage between shadow and all traffic. quantiles: of the baseline's latencies, rising, by which
-    the candidate's are compared. promoted_quantile: the one of them at which the candidate must be shown not to be
-    slower by the tolerance, which needs ten of the baseline's requests beyond it before the release begins; unless
-    given 0.99 where that is one of them, else the highest. cold_requests: a stage's first requests, which count for
-    nothing. most_units: sessions after which an undecided release is held. least_votes: decisive votes of reviewers it
-    needs."""
+    """tolerance: the part by which latency may be longer. error_margin, goodput_margin: shares of requests by which the
+    candidate must be shown not to be worse. alpha: the maximum probability that a release which is no worse is rolled
+    back. promotion_alpha: the maximum probability that a release which is worse by a margin gets all traffic.
+    least_units: sessions of each arm that a stage needs, one number for each stage between shadow and all traffic.
+    quantiles: rising quantiles of the baseline's latencies, with which the candidate's are compared. promoted_quantile:
+    the quantile at which the candidate must be shown not to be slower by the tolerance. It needs ten of the baseline's
+    requests beyond it before the release begins. By default, it is 0.99 if that is one of the quantiles, otherwise the
+    highest. cold_requests: a stage's first requests, which are set aside. most_units: sessions after which an undecided
+    release is held. least_votes: decisive votes of reviewers that the release needs."""
 
     tolerance: Annotated[float, Meta(ge=0, le=0.5)] | None = None
     error_margin: Annotated[float, Meta(ge=1e-6, le=0.5)] | None = None

@@ -20,14 +20,14 @@ MAX_LOOKS = 120
 
 
 class TestKind(StrEnum):
-    """harm: that the candidate is worse than tolerated. proof: that it is not worse by the margin."""
+    """harm: the candidate is worse than tolerated. proof: the candidate is not worse by the margin."""
 
     HARM = "harm"
     PROOF = "proof"
 
 
 class EvidenceLook(msgspec.Struct, frozen=True, kw_only=True):
-    """A step with a verdict. candidate_units, control_units: sessions of its stage by then."""
+    """A step with a verdict. candidate_units, control_units: sessions of the stage so far."""
 
     step: int
     at: datetime
@@ -38,9 +38,9 @@ class EvidenceLook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvidenceTest(msgspec.Struct, frozen=True, kw_only=True):
-    """One test at every look, null before it was one. candidate, control: sessions (votes) that count against each.
-    log10_e: decimal logarithm of the e-value; at 0 and below nothing speaks for what is tested. needed_log10: where it
-    decides; null: never."""
+    """One test at each look; null before the test began. candidate, control: sessions (or votes) that count against
+    each. log10_e: the decimal logarithm of the e-value; 0 or less without evidence. needed_log10: the value at which
+    the test decides; null for never."""
 
     kind: TestKind
     metric: str
@@ -52,8 +52,8 @@ class EvidenceTest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReleaseEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """looks: in order, of at most 120 and the moves. tests: each aligned to them. looks_in_all: before any was left
-    out."""
+    """looks: at most 120 looks and the moves, in order. tests: each aligned with the looks. looks_in_all: the number of
+    looks before some were left out."""
 
     looks: list[EvidenceLook]
     looks_in_all: int
@@ -77,9 +77,9 @@ class _Verdict(msgspec.Struct):
 
 
 async def get_release_evidence(call: AdminCall, release_id: UUID) -> ReleaseEvidence:
-    """Get what each test of a release had gathered by each look at it.
+    """Get the evidence of each of a release's tests at each look.
 
-    An e-value is the evidence itself, valid at any time: a test decides once it reaches 1/alpha.
+    An e-value is evidence that is valid at any time. A test decides once it reaches 1/alpha.
     """
     if await call.value(select(releases.c.id).where(releases.c.id == release_id)) is None:
         raise not_found("release", release_id)

@@ -37,9 +37,11 @@ Why = Annotated[str, Meta(min_length=1, max_length=500)]
 
 
 class ReleaseSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A release. share: the candidate's part of the sessions now; 0 before the first stage that serves customers and
-    where it was rolled back, 1 where it was promoted. stage: from 0.
-    reason: of its last step; waits_for: what keeps it where it is, empty while every look takes a step."""
+    """A release. share: the candidate's current share of the sessions. It is 0 before the first stage that serves
+    customers and after a rollback, and 1 after promotion. stage: counted from 0.
+
+    reason: of its last step. waits_for: what the release waits for; empty while every look takes a step.
+    """
 
     id: UUID
     created_at: datetime
@@ -56,7 +58,7 @@ class ReleaseSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Evidence used by a stage: steps, and the requests of both arms in them."""
+    """The evidence of one stage: its steps, and both arms' requests in them."""
 
     stage: int
     steps: int
@@ -64,8 +66,9 @@ class StageEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step. stage, to_stage: before and after it. requests: that it consumed, of the part `sampled` of the sessions.
-    more_units: by which its budget grew. desired_version: of the desired state that it wrote; null: none."""
+    """A step. stage, to_stage: the stage before and after it. requests: those that it used, from the share `sampled` of
+    the sessions. more_units: the sessions that it added to the budget of evidence. desired_version: the version of
+    desired state that it wrote; null for none."""
 
     step: int
     at: datetime
@@ -82,11 +85,11 @@ class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
-    """A release with its policy and its present evidence. verdict: the judge's last; null before its first.
-    more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
-    sessions that one organization may have): fixed when it began; null before. moves: the last steps that were more
-    than evidence, in order. warnings: about its pools, for reading its evidence, such as a candidate with another kind
-    of engine."""
+    """A release with its policy and its current evidence. verdict: the judge's last verdict; null before the first.
+    more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the maximum
+    share of sessions of one organization): fixed when the release begins; null before. moves: the latest steps that
+    changed more than evidence, in order. warnings: facts about its pools to consider when reading the evidence, such as
+    a candidate on another kind of engine."""
 
     engine_model: str | None
     control_pool: str
@@ -108,12 +111,13 @@ class ReleaseDetail(ReleaseSummary, frozen=True, kw_only=True):
 
 
 class NewRelease(Body, frozen=True, kw_only=True):
-    """engine_model: the candidate's engines' name for the model, where it is another. control_pool: fresh replicas of
-    what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
-    of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions whose requests are copied to
-    the candidate, in every stage before all traffic. shadow_least: copies answered by both sides before the shadow
-    stage ends. slices: of the model's tier, to pass before it ends; without a shadow stage, before all traffic.
-    slice_rule: by what they are compared; refused where a slice could not pass by it."""
+    """engine_model: the candidate engines' name for the model, if it differs. control_pool: fresh replicas of the
+    model's current pool, for the control arm. Without it, the control arm uses the current pool with caches of its own.
+    stages: shares of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: the share of sessions whose
+    requests are copied to the candidate in each stage before all traffic. shadow_least: the number of copies that both
+    sides must answer before the shadow stage ends. slices: slices of the model's tier that must pass before the shadow
+    stage ends or, without one, before all traffic. slice_rule: the rule by which slices are compared. A rule by which a
+    slice could not pass is refused."""
 
     model: ModelName
     candidate_pool: Name
@@ -128,13 +132,13 @@ class NewRelease(Body, frozen=True, kw_only=True):
 
 
 class ReleaseReason(Body, frozen=True, kw_only=True):
-    """reason: why it is done by hand, for the release's steps and the audit log."""
+    """reason: the reason for this manual step, for the release's steps and the audit log."""
 
     reason: Why
 
 
 class ReleaseResumption(ReleaseReason, frozen=True, kw_only=True):
-    """more_units: sessions that are added to its budget of evidence; required if that is spent, else 0."""
+    """more_units: sessions to add to the release's budget of evidence. Required if the budget is spent; otherwise 0."""
 
     more_units: Annotated[int, Meta(ge=0, le=MAX_UNITS)] = 0
 
@@ -159,7 +163,7 @@ _SUMMARY = columns_of(ReleaseSummary, releases, share=_SHARE, waits_for=releases
 
 
 async def list_releases(call: AdminCall, query: ReleaseQuery) -> Page[ReleaseSummary]:
-    """List releases, the newest first."""
+    """List releases, newest first."""
     statement = select(*_SUMMARY).where(
         equal(releases.c.model, query.model),
         equal(releases.c.state, None if query.state is None else query.state.value),
@@ -168,10 +172,10 @@ async def list_releases(call: AdminCall, query: ReleaseQuery) -> Page[ReleaseSum
 
 
 async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
-    """Start a release. It begins when the model's pool has answered enough requests for a comparison.
+    """Start a release. It begins once the model's pool has answered enough requests for a comparison.
 
-    `warnings` lists allowed but notable facts, such as a candidate on another kind of engine. 409 if the model is
-    already released or split.
+    `warnings` lists notable facts, such as a candidate on another kind of engine. The response is 409 if the model
+    already has a release or a split.
     """
     slices = list(dict.fromkeys(body.slices))
     wanted = Wanted(
@@ -211,26 +215,27 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
 
 
 async def get_release(call: AdminCall, release_id: UUID) -> ReleaseDetail:
-    """Get a release with its present evidence."""
+    """Get a release and its current evidence."""
     return await _detail(call, await _find(call, release_id))
 
 
 async def list_release_steps(call: AdminCall, release_id: UUID, query: StepQuery) -> Page[ReleaseStep]:
-    """List a release's steps, the newest first."""
+    """List a release's steps, newest first."""
     await _find(call, release_id)
     statement = select(*columns_of(ReleaseStep, release_steps)).where(release_steps.c.release_id == release_id)
     return await page_of(call.connection, ReleaseStep, statement, query, release_steps.c.step)
 
 
 async def hold_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
-    """Hold a release in its stage. Judging continues, and a rollback still happens by itself."""
+    """Hold a release in its stage. Judging continues, and a rollback can still happen automatically."""
     return await _by_hand(call, release_id, Event.HOLD, body.reason)
 
 
 async def resume_release(call: AdminCall, release_id: UUID, body: ReleaseResumption) -> ReleaseDetail:
-    """Let a held release continue by itself.
+    """Resume a held release.
 
-    409 if its budget of evidence is spent and `more_units` grants none: it would be held again at once.
+    The response is 409 if its budget of evidence is spent and `more_units` adds none, because it would be held again at
+    once.
     """
     verdict = _json(await call.value(_last_verdict(release_id)))
     if verdict is not None and verdict["decision"] == UNDECIDED and not body.more_units:
@@ -243,14 +248,14 @@ async def resume_release(call: AdminCall, release_id: UUID, body: ReleaseResumpt
 
 
 async def promote_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
-    """Take a release one stage further whatever its evidence says; from the last share to all traffic."""
+    """Advance a release by one stage, regardless of its evidence. After the last share, it gets all traffic."""
     return await _by_hand(call, release_id, Event.PROMOTE, body.reason)
 
 
 async def roll_back_release(call: AdminCall, release_id: UUID, body: ReleaseReason) -> ReleaseDetail:
-    """Roll a release back: the candidate gets no more sessions, and finishes running requests.
+    """Roll a release back. The candidate gets no more sessions and finishes its running requests.
 
-    A promoted release too, as long as its model is unchanged since: the baseline pool then serves it again.
+    A promoted release can be rolled back while its model is unchanged. The baseline pool then serves the model again.
     """
     return await _by_hand(call, release_id, Event.ROLL_BACK, body.reason)
 

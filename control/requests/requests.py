@@ -39,7 +39,7 @@ SessionName = Annotated[str, Meta(min_length=1, max_length=1_024)]
 
 
 class Decision(StrEnum):
-    """What became of a request."""
+    """The outcome of a request."""
 
     SERVED = "served"
     REFUSED = "refused"
@@ -69,10 +69,9 @@ AMOUNT_MICRO = (
 
 
 class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
-    prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
-    session: as its client named it in a header, or a digest of its name in the body; null: it named none.
-    """
+    """A request in a list. request_id: its `x-request-id`. ttft_ms: the time from its arrival to its first text.
+    prompt_tokens, completion_tokens: null if no engine counted them. amount_micro: the billed amount, in millionths of
+    the currency. session: the session name from a header, or a digest of the name in the body; null without a name."""
 
     request_id: str
     organization_id: UUID
@@ -94,8 +93,8 @@ class RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine tried. amount_micro: millionths of the deployment's currency; price_version: null without a price.
-    engine, pool: null for tenants. adapter: null for the model alone."""
+    """One attempt on an engine. amount_micro: in millionths of the deployment's currency. price_version: null without a
+    price. engine, pool: null for tenants. adapter: null if the model ran without one."""
 
     attempt: int
     engine: str | None
@@ -120,18 +119,21 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """Engine and token timing of a request; null: not measured, or not reported by the engine.
+    """Engine and token timing of a request. A field is null if it was not measured or the engine did not report it.
 
-    pool, replica_id, side: of the last attempt that was given an engine. canary: it ran on its model's canary. side: of
-    the model's split, null where it was not split; release: whose split it was, of a request that counts for one. Only
-    the operating organization sees these five; they are null for tenants, who could otherwise choose the traffic that a
-    release tries its candidate on. prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384
-    and more. ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of
-    an answer that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens;
-    gaps_over_100ms: how many were longer than that. client_stall_ms: while the client's connection took no more.
-    engine_queue_ms, engine_prefill_ms, engine_grammar_ms: parts of the phase `engine`, as the engine tells them; the
-    last until the grammar that the output must keep was compiled. retractions: how often it took the request's memory
-    back and began again.
+    pool, replica_id, side: of the last attempt that got an engine. canary: whether it ran on the model's canary. side:
+    the side of the model's split; null without a split. release: the release that made the split, if the request counts
+    for it. Only the operating organization sees these five fields. They are null for tenants, who could otherwise
+    choose the traffic on which a release tests its candidate.
+
+    prompt_tokens, length: of the whole prompt. A short prompt has fewer than 4,096 tokens, a long one at least 16,384.
+    ttft_ms: from arrival to the first generated text. tpot_ms: mean time per token after the first, if the engine
+    finished the response. itl_max_ms: the longest gap between two arrivals of the engine's tokens. gaps_over_100ms: the
+    number of longer gaps than 100 ms. client_stall_ms: the time during which the client's connection accepted no data.
+
+    engine_queue_ms, engine_prefill_ms, engine_grammar_ms: the parts of the phase `engine` as reported by the engine;
+    the last one ends when the output's grammar is compiled. retractions: how often the engine took back the request's
+    memory and restarted it.
     """
 
     pool: str | None
@@ -160,20 +162,20 @@ _PLACE = ("pool", "replica_id", "canary", "side", "release")
 
 
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """All recorded data. rule: the limit that refused; counters: their state at that moment; both null when no limit
-    did.
+    """All recorded data of a request. rule: the limit that refused it. counters: their values at that moment. Both are
+    null if no limit refused it.
 
-    phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
-    this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: there are no spans of
-    it.
+    phases_ms: how the wall time was spent. amount_micro: of the billed attempt. served_from: the request whose
+    generation this response reused, at no cost; null if it has its own. trace_id: the OpenTelemetry trace; null without
+    spans.
 
-    over_share: of a request refused for lack of room, whether its organization asked for more than its share of the
-    pool, without which there would have been room; null: not refused so.
+    over_share: for a request refused because the pool was full, whether its organization exceeded its share of the
+    pool, without which there would have been room. Null for all other requests.
 
-    service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
+    service_class: `interactive`, `standard` or `offline`; null if the request was refused before its class was known.
 
-    session: as its client named it in a header, or a digest of its name in the body; session_agent: the agent within
-    it, null for its first; session_parent: the agent or session that began it. Null: not named.
+    session: the session name from a header, or a digest of the name in the body. session_agent: the agent within the
+    session; null for the first agent. session_parent: the agent or session that started this agent. Null if not named.
 
     latency: token timing; null without a record.
     """
@@ -208,8 +210,8 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestQuery(PageQuery, frozen=True, kw_only=True):
-    """Filters of the organization's requests, the newest first. start, end: requests that arrived at `start` or later,
-    and before `end`. session: as the client names it, or as a request shows it."""
+    """Filters of the organization's requests, newest first. start, end: requests that arrived at `start` or later, and
+    before `end`. session: the name that the client uses, or the one that a request shows."""
 
     project_id: UUID | None = None
     key_id: UUID | None = None
@@ -223,7 +225,7 @@ class RequestQuery(PageQuery, frozen=True, kw_only=True):
 
 
 async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQuery) -> Page[RequestSummary]:
-    """List an organization's requests, refused ones included, newest first. Without any content."""
+    """List an organization's requests without their content, newest first. Refused requests are included."""
     await call.require_organization(organization_id)
     own = request_traces.c.organization_id == organization_id
     since = None if query.start is None else moment(query.start, "start")
@@ -231,15 +233,15 @@ async def list_requests(call: AdminCall, organization_id: UUID, query: RequestQu
 
 
 class DeploymentRequestQuery(RequestQuery, frozen=True, kw_only=True):
-    """Filters. start, end: requests that arrived at `start` or later, and before `end`. start defaults to 24 hours
-    ago. session: without an organization_id only by a name from a header."""
+    """Filters. start, end: requests that arrived at `start` or later, and before `end`. start defaults to 24 hours ago.
+    session: without `organization_id`, only a name from a header."""
 
     organization_id: UUID | None = None
     pool: Name | None = None
 
 
 async def list_requests_of_all(call: AdminCall, query: DeploymentRequestQuery) -> Page[RequestSummary]:
-    """List the requests of all organizations, refused ones included, newest first. Without any content."""
+    """List the requests of all organizations without their content, newest first. Refused requests are included."""
     since = datetime.now(UTC) - LAST_DAY if query.start is None else moment(query.start, "start")
     owner = equal(request_traces.c.organization_id, query.organization_id)
     pool = equal(request_traces.c.pool, query.pool)
@@ -281,9 +283,9 @@ def session_names(call: AdminCall, given: str, organization_id: UUID | None) -> 
 
 
 async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
-    """Why was it limited, where did its time go, what did it cost? By `x-request-id` or the answer's `id`.
+    """Get a request by its `x-request-id` or the response's `id`: limits, phases, attempts and cost.
 
-    Attempts are counted from 0: another one is another engine, tried because the one before failed.
+    Attempts are counted from 0. A later attempt ran on another engine because the previous one had failed.
     """
     request_id = request_id_of(request_id)
     traces, events = request_traces.c, usage_events.c
@@ -316,15 +318,15 @@ async def get_request(call: AdminCall, request_id: str) -> RequestDetail:
 
 
 class Placements(msgspec.Struct, frozen=True, kw_only=True):
-    """What the router remembers of one request; nothing of one that is too old, was refused before it was placed, or is
-    not among the share that it keeps (`router.explain_records`, `router.explain_share`)."""
+    """The router's records of one request. They are empty if the request is too old, was refused before its placement,
+    or is not in the sampled share (`router.explain_records`, `router.explain_share`)."""
 
     request_id: str
     data: list[Placement]
 
 
 async def get_placements(call: AdminCall, request_id: str) -> Placements:
-    """Why the router gave a request the engines it gave it: what it knew of each, and what it then took."""
+    """Explain a request's placement: what the router knew about each engine, and its choice."""
     request_id = request_id_of(request_id)
     return Placements(request_id=request_id, data=await call.router.placements(request_id))
 

@@ -29,8 +29,8 @@ MIN_LOST_TOKENS = BLOCK_TOKENS
 
 
 class EngineLoss(StrEnum):
-    """Causes on the engines' side: the prompt itself still began like the previous one. All other causes are those of
-    the prefix contract (`gateway/prefixes/difference.py`)."""
+    """Causes on the engines' side: the prompt began like the previous one. All other causes are those of the prefix
+    contract (`gateway/prefixes/difference.py`)."""
 
     NOT_CACHED = "not_cached"
     """The engine no longer had the earlier prompt."""
@@ -39,12 +39,14 @@ class EngineLoss(StrEnum):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One request of the session. agent: within the session, null for its first; parent: the agent or session that
-    began it. gap_ms: from the end of the agent's turn before to this arrival; negative while that still ran.
+    """One request of a session. agent: the agent within the session; null for the first agent. parent: the agent or
+    session that started it. gap_ms: the time from the end of the agent's previous turn to this arrival; negative if
+    that turn was still running.
 
-    lost_tokens: of the prompt of the agent's turn before, tokens that an engine computed once more; null: unknown.
-    cause: where the prompt began to differ from earlier ones, or `not_cached`; null: nothing was lost, or the cause is
-    unknown. amount_micro: billed, in millionths of the currency."""
+    lost_tokens: tokens of the agent's previous prompt that an engine computed again; null if unknown. cause: where the
+    prompt began to differ from earlier ones, or `not_cached`; null if no token was lost or the cause is unknown.
+    amount_micro: the billed amount, in millionths of the currency.
+    """
 
     request_id: str
     arrived_at: datetime
@@ -67,8 +69,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's turns, the earliest first, and their sums. prompt_tokens: of turns that an engine has computed.
-    has_more: earlier turns are left out, of the sums too."""
+    """A session's turns, earliest first, and their sums. prompt_tokens: of turns that an engine computed. has_more:
+    whether earlier turns were left out, also of the sums."""
 
     session: str
     turns: int
@@ -83,13 +85,13 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionQuery(Query, frozen=True, kw_only=True):
-    """limit: maximum number of turns, the newest ones."""
+    """limit: the maximum number of turns. The newest turns are returned."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_TURNS)] = MAX_TURNS
 
 
 async def get_session(call: AdminCall, organization_id: UUID, name: str, query: SessionQuery) -> SessionReport:
-    """Show a session as its client named it: turns, gaps, cached and lost tokens, cost."""
+    """Show a session by the name that its client gave it: turns, gaps, cached and lost tokens, and cost."""
     await call.require_organization(organization_id)
     traces, samples = request_traces.c, prefix_samples.c
     rows = await fetch(

@@ -11,9 +11,9 @@ from control.router_view.placement import Placement
 
 
 class LiveReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine. usable: it is given requests now; health: `healthy`, `suspect`, `unhealthy` or `unknown`, by its last
-    poll, and detail what that said; breaker: `closed`, `open` (it failed requests and is kept from them) or
-    `half_open` (a few are tried)."""
+    """One engine. usable: whether it gets requests now. health: `healthy`, `suspect`, `unhealthy` or `unknown`, by its
+    last poll. detail: the result of that poll. breaker: `closed`, `open` (requests failed, so it gets none) or
+    `half_open` (it gets a few requests as a test)."""
 
     id: str
     url: str
@@ -23,32 +23,32 @@ class LiveReplica(msgspec.Struct, frozen=True, kw_only=True):
     breaker: str
     breaker_reason: str
     draining: bool
-    """Drained by `slipstream fleet drain`, until it is resumed or the router restarts."""
+    """Whether `slipstream fleet drain` drained it. Draining lasts until `resume` or until the router restarts."""
     usable: bool
     weight: float
     """Share of load relative to its pool's others; 0 if drained."""
     leases: int
-    """Running requests that the router gave it."""
+    """Running requests that the router assigned to it."""
     max_concurrency: int
     """Limit of `leases`, for the reason in `limited_by`."""
     limited_by: str
     running: int
-    """Running requests in the engine's last report."""
+    """Running requests, as last reported by the engine."""
     waiting: int
     prefill_tokens: int
-    """Prompt tokens that it must still compute."""
+    """Prompt tokens that it still has to compute."""
     prefix_blocks: int
     """Estimated number of prefix blocks that it holds."""
     headroom_tokens: int | None
-    """KV tokens that are still free; null if it reports no capacity."""
+    """Free KV tokens; null if it reports no capacity."""
     prefill_tokens_per_s: float
     """Learned rate; 0 while unknown."""
     hardware: str
 
 
 class LivePool(msgspec.Struct, frozen=True, kw_only=True):
-    """Engines that serve the same models. queued: requests that wait for a place; speculation: whether its engines
-    draft tokens ahead, and why, in words."""
+    """Engines that serve the same models. queued: requests that wait for a slot. speculation: whether its engines draft
+    tokens, and the reason."""
 
     name: str
     queued: int
@@ -57,7 +57,8 @@ class LivePool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveFleet(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. version: of the fleet that the router places by; gateways: connected to it."""
+    """The router's view. version: the fleet version by which the router places requests. gateways: the number of
+    connected gateways."""
 
     version: int
     gateways: int

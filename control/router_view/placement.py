@@ -9,18 +9,18 @@ import msgspec
 
 
 class PlacementCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica that was looked at."""
+    """One replica that the router considered."""
 
     replica_id: str
     chosen: bool
     held_tokens: int
-    """Prompt tokens that it was estimated to hold."""
+    """Estimated number of prompt tokens in its cache."""
     uncached_tokens: int
-    """The other prompt tokens, which it would have had to compute."""
+    """The remaining prompt tokens, which it would have had to compute."""
     ahead_tokens: int
     """Prompt tokens of other requests that it still had to compute."""
     leases: int
-    """Its requests; at most `max_concurrency`, for the reason in `limited_by`."""
+    """Its running requests, at most `max_concurrency`, for the reason in `limited_by`."""
     max_concurrency: int
     limited_by: str
     predicted_ms: float
@@ -30,21 +30,21 @@ class PlacementCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision. Null: not known yet, or never."""
+    """One decision. A field is null if its value is not known yet or never will be."""
 
     attempt: int
     pool: str
     policy: str
     queued_ms: float
-    """Time in the queue. waited_for: the reason at the last try."""
+    """Time in the queue. waited_for: the reason at the last attempt."""
     waited_for: str
     chosen: str
     """The replica; empty if refused, for the reason in `refused`."""
     refused: str
     prefill: str
-    """The replica that computed its prompt; empty for the chosen one."""
+    """The replica that computed the prompt; empty if the chosen one did."""
     split: str
-    """Why one engine or a pair served it; empty if its pool has no choice."""
+    """Why one engine or a pair served the request; empty if its pool has no choice."""
     speculation: str
     """Whether its engine could draft, and why."""
     adapter: str

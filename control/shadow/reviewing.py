@@ -33,7 +33,7 @@ class Position(StrEnum):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """A pair for review: one question, two answers, without the candidate's side."""
+    """A pair for review: one question and two answers, without the candidate's side."""
 
     id: UUID
     model: str
@@ -42,12 +42,12 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     left: str
     right: str
     votes: int
-    """Other reviewers' votes so far."""
+    """The number of other reviewers' votes so far."""
     recorded_at: datetime
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):
-    """A vote that counts. candidate: where the candidate's answer was shown."""
+    """A vote that counts. candidate: the side on which the candidate's answer was shown."""
 
     review_id: UUID
     choice: Choice
@@ -55,9 +55,10 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewSums(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one release, model and stage. stage_share: the candidate's part of the sessions in it, 0 in the shadow stage;
-    null: it was not noted. waiting: reviews whose texts are still there. better, worse, both, neither, skipped:
-    votes, of the candidate's answer. preferred: part of the sessions whose first decisive vote was for it."""
+    """Sums of one release, model and stage. stage_share: the candidate's share of the sessions in that stage; 0 in the
+    shadow stage, null if it was not recorded. waiting: reviews whose texts are still stored. better, worse, both,
+    neither, skipped: votes about the candidate's answer. preferred: the share of sessions whose first decisive vote was
+    for the candidate."""
 
     release: str
     model: str

@@ -16,29 +16,30 @@ from control.shadow.tables import Choice
 
 
 class NextReview(msgspec.Struct, frozen=True, kw_only=True):
-    """review: null where none is left for this reviewer. waiting: how many are, with it."""
+    """review: null if none is left for this reviewer. waiting: the number of reviews left, including this one."""
 
     review: Review | None
     waiting: int
 
 
 class ReviewReport(msgspec.Struct, frozen=True, kw_only=True):
-    """By release, model and stage, the newest first."""
+    """By release, model and stage, newest first."""
 
     data: list[ReviewSums]
 
 
 class NewVote(Body, frozen=True, kw_only=True):
-    """choice: left or right: it is better; both: alike good; neither: both are bad; skip: no opinion."""
+    """choice: `left` or `right` for the better answer, `both` if both are good, `neither` if both are bad, `skip` for
+    no opinion."""
 
     choice: Choice
 
 
 async def next_review(call: AdminCall, query: ShadowQuery) -> NextReview:
-    """Show the next pair to compare, without telling which answer is the candidate's.
+    """Get the next pair to compare, without revealing the candidate's answer.
 
-    Of projects whose `allow_reviews` is on, where `gateway.shadow.review_share` keeps texts. The pairs with the
-    fewest votes come first, and none that the caller has voted on.
+    Pairs come from projects whose `allow_reviews` is on, if `gateway.shadow.review_share` stores texts. Pairs with the
+    fewest votes come first. Pairs on which the caller has voted are left out.
     """
     reviewer = _reviewer(call)
     review = await reviewing.next_review(call.connection, reviewer, release=query.release, model=query.model)
@@ -47,9 +48,9 @@ async def next_review(call: AdminCall, query: ShadowQuery) -> NextReview:
 
 
 async def create_vote(call: AdminCall, review_id: UUID, body: NewVote) -> Vote:
-    """Vote on a pair, once and for good; the response names the candidate's side.
+    """Vote on a pair. The vote is final, and the response names the candidate's side.
 
-    409 for a second vote, 404 once the pair's texts were deleted.
+    A second vote gets 409. The response is 404 once the pair's texts are deleted.
     """
     made = await reviewing.vote(call.connection, review_id, _reviewer(call), body.choice)
     call.audit("review.vote", review_id, organization_id=None, after=made)
@@ -57,7 +58,7 @@ async def create_vote(call: AdminCall, review_id: UUID, body: NewVote) -> Vote:
 
 
 async def list_reviews(call: AdminCall, query: ShadowQuery) -> ReviewReport:
-    """Sum up reviews and their votes, by release, model and stage; no texts."""
+    """Get the numbers of reviews and their votes by release, model and stage, without texts."""
     return ReviewReport(data=await reviewing.sums(call.connection, release=query.release, model=query.model))
 
 

@@ -23,14 +23,15 @@ class ShadowQuery(Query, frozen=True, kw_only=True):
 
 
 class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
-    """By release, model and stage, the newest first."""
+    """By release, model and stage, newest first."""
 
     data: list[ShadowSums]
 
 
 async def get_shadow(call: AdminCall, query: ShadowQuery) -> ShadowReport:
-    """Compare the answers of candidates with those that customers were given, by release, model and stage.
+    """Compare candidates' responses with those that customers got, by release, model and stage.
 
-    Of pairs within their retention (`worker.shadow`). Intervals are 95 % and count sessions, not pairs, as independent.
+    The report covers pairs within their retention (`worker.shadow`). The 95 % intervals treat sessions, not pairs, as
+    independent.
     """
     return ShadowReport(data=await sums.sums(call.connection, release=query.release, model=query.model))

@@ -21,12 +21,12 @@ _COMPARED = _P.outcome == Outcome.COMPARED.value
 
 
 class ShadowSums(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one release, model and stage. release: empty: none made the split. stage_share: the candidate's part of the
-    sessions in that stage, 0 in the shadow stage; null: it was not recorded. Shares are of the pairs that they are
-    defined for: JSON where it was asked for, calls of tools where either side made one, refusals of all compared.
-    baseline_failed: the customer's own engine did. agreed: part of the longer text before the first difference. length,
-    ttft, tokens_per_s: the candidate's by the baseline's, geometric means; ttft where both found as much in their
-    caches, within a tenth of the prompt."""
+    """Sums of one release, model and stage. release: empty if no release made the split. stage_share: the candidate's
+    share of the sessions in that stage; 0 in the shadow stage, null if it was not recorded. Each share counts only
+    pairs for which it is defined: JSON if it was requested, tool calls if either side made one, refusals of all
+    compared pairs. baseline_failed: the customer's own engine failed. agreed: the part of the longer text before the
+    first difference. length, ttft, tokens_per_s: the candidate's value divided by the baseline's, as geometric means.
+    ttft: only of pairs that both found the same amount in their caches, within a tenth of the prompt."""
 
     release: str
     model: str

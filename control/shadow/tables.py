@@ -30,7 +30,7 @@ from storage.tables.core import id_column, metadata, one_of
 
 
 class Choice(StrEnum):
-    """What a reviewer says of two answers."""
+    """A reviewer's choice between two answers."""
 
     LEFT = "left"
     """The left one is better."""

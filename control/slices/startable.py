@@ -17,9 +17,9 @@ BUDGET_ITEMS = 1_600
 
 
 class SliceRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """margin: by how much lower the candidate's share of right answers may be, 0 to 1. margins: the same, by slice, of
-    those that have one of their own. budget_items: most items of each slice, of either pool. correlation: how much of a
-    template's rare losses come together."""
+    """margin: how much lower the candidate's share of right answers may be, from 0 to 1. margins: margins of single
+    slices, in place of `margin`. budget_items: the maximum number of items of each slice, for either pool. correlation:
+    the assumed correlation of rare losses within a template."""
 
     margin: Margin = 0.02
     margins: dict[str, Margin] = {}
@@ -36,8 +36,8 @@ def require_asked(param: str, margins: Collection[str], slices: Collection[str])
 
 
 class EvalSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """about: its subject. tier: of the models that it fits. goal: required share of right answers; 0 without one.
-    items: their number; null if each seed makes one."""
+    """A slice. about: its subject. tier: the tier of the models that it fits. goal: the required share of right
+    answers; 0 without a requirement. items: the number of items; null if each seed makes one."""
 
     name: str
     about: str

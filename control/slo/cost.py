@@ -34,16 +34,16 @@ class PoolCost(msgspec.Struct, frozen=True, kw_only=True):
     replica_hours: float
     """Replica-hours of the whole period, with or without a price."""
     good_tokens: int
-    """Output tokens of requests that kept their objective, of the whole period."""
+    """Output tokens of the whole period's requests that met their objective."""
     priced_since: datetime | None
-    """The first minute that had a price from its beginning to its end; null if there is none. The fields below cover
-    only such minutes."""
+    """The first whole minute with a price; null if there is none. The fields below cover only whole minutes with a
+    price."""
     priced_replica_hours: float
     priced_good_tokens: int
     amount_micro: int | None
     """The cost of these hours, in millionths of the deployment's currency; null if no minute had a price."""
     per_million_good_tokens_micro: int | None
-    """Millionths of the currency for a million of these good tokens; null without a price, or without a good token."""
+    """Millionths of the currency per million of these good tokens; null without a price or good tokens."""
 
 
 class Span(NamedTuple):

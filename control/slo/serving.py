@@ -36,7 +36,7 @@ PERCENTILES = (0.5, 0.95, 0.99)
 
 
 class ServingBucket(StrEnum):
-    """How time is cut (UTC)."""
+    """Length of a period (UTC)."""
 
     MINUTE = "minute"
     HOUR = "hour"
@@ -54,7 +54,7 @@ class ServingGroup(StrEnum):
 
 
 class PercentileKind(StrEnum):
-    """How percentiles were found."""
+    """How percentiles were computed."""
 
     EXACT = "exact"
     """A value that a request had (`percentile_disc`)."""
@@ -63,7 +63,7 @@ class PercentileKind(StrEnum):
 
 
 class Percentiles(Struct, frozen=True, kw_only=True):
-    """Of requests that have the value; milliseconds."""
+    """Percentiles in milliseconds, over the requests that have the value."""
 
     requests: int
     p50: float
@@ -72,32 +72,34 @@ class Percentiles(Struct, frozen=True, kw_only=True):
 
 
 class ServingFigures(Struct, frozen=True, kw_only=True):
-    """Requests that arrived in one period. What they are not grouped by is null, and so are shares of none."""
+    """Requests that arrived in one period. Fields that they are not grouped by are null, and so are shares of zero
+    requests."""
 
     at: datetime | None
-    """The period's beginning; null when `bucket` is `all`."""
+    """The start of the period; null if `bucket` is `all`."""
     tier: str | None
     model: str | None
     """Empty if the request was refused before the model was known."""
     pool: str | None
     """Empty if no engine was assigned."""
     seconds: float
-    """Seconds of the period that are over and requested; rates are per second of these."""
+    """The elapsed seconds of the period within the query. Rates are per second of this time."""
     requests: int
     """Requests of a known tier, including refused ones."""
     requests_per_s: float | None
     counted: int
-    """Requests that were answered or failed by the platform's fault, without organizations' excess over their share."""
+    """Requests that were answered, or failed through the platform's fault, without those beyond their organization's
+    share."""
     good: int
-    """Counted requests that kept every figure of the objective."""
+    """Counted requests that met every figure of the objective."""
     goodput: float | None
     """good / counted."""
     failed: int
-    """Requests that failed by the platform's fault, including shed ones."""
+    """Requests that failed through the platform's fault, including shed ones."""
     failed_share: float | None
-    """Part of the requests, like the two shares below."""
+    """A share of the requests, like the next two shares."""
     shed: int
-    """Requests refused for lack of room."""
+    """Requests refused because the pool was full."""
     shed_share: float | None
     limited: int
     """Requests refused by the tenant's own limits."""
@@ -105,10 +107,10 @@ class ServingFigures(Struct, frozen=True, kw_only=True):
     abandoned: int
     """Requests whose client left before the first text."""
     superseded: int
-    """Requests whose user typed on."""
+    """Requests that were superseded because the user typed on."""
     prompt_tokens: int
     cached_tokens: int
-    """Prompt tokens that engines had computed before."""
+    """Prompt tokens that engines found in their caches."""
     cache_hit_share: float | None
     """cached_tokens / prompt_tokens."""
     completion_tokens: int
@@ -118,21 +120,21 @@ class ServingFigures(Struct, frozen=True, kw_only=True):
     ttft_ms: Percentiles | None
     """From arrival to the first generated text."""
     tpot_ms: Percentiles | None
-    """Each request's mean time per token after the first, as in the objectives: percentiles are over requests, not over
+    """Each request's mean time per token after the first, as in the objectives. Percentiles are over requests, not over
     tokens."""
     itl_max_ms: Percentiles | None
-    """Each request's longest time between two arrivals of its tokens."""
+    """Each request's longest gap between two arrivals of its tokens."""
 
 
 class ServingSeries(Struct, frozen=True, kw_only=True):
-    """Figures of a period, in order of time."""
+    """The figures of a period, in order of time."""
 
     start: datetime
-    """Rounded down to a whole bucket; for `all` to a minute, or to an hour if the period exceeds 12 hours."""
+    """Rounded down to a whole bucket; for `all`, to a minute, or to an hour if the period exceeds 12 hours."""
     end: datetime
     """Rounded up."""
     added_up_until: datetime | None
-    """The end of the last minute in these numbers; null before the first roll-up."""
+    """The end of the last aggregated minute; null before the first roll-up."""
     percentiles: PercentileKind
     percentiles_within: float
     """Largest relative error of a percentile."""
@@ -140,8 +142,8 @@ class ServingSeries(Struct, frozen=True, kw_only=True):
 
 
 class ServingQuery(Query, frozen=True, kw_only=True):
-    """Filter of requests. start, end: of their arrival; the last 24 hours, unless given. Minutes are available for 12
-    hours at most, hours for 32 days. group_by may be given several times."""
+    """Filters of requests. start, end: when requests arrived; by default, the last 24 hours. Minutes are available for
+    at most 12 hours, hours for at most 32 days. group_by may be repeated."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -235,10 +237,11 @@ class _Figures:
 
 
 async def get_serving(call: AdminCall, query: ServingQuery) -> ServingSeries:
-    """What the deployment served: traffic, TTFT and inter-token latency at percentiles, goodput, refusals, cache hits.
+    """Get the deployment's traffic, goodput, refusals, cache hits, and percentiles of TTFT and inter-token latency.
 
-    By minute, hour or day in order of time, or in one, grouped as asked. Percentiles are those of the requests
-    themselves where the period has 20,000 of them at most and their traces are all there, else of histograms.
+    The figures are by minute, hour or day in order of time, or for the whole period, in the requested groups.
+    Percentiles come from the requests themselves if the period has at most 20,000 requests and all their traces, and
+    from histograms otherwise.
     """
     begin, end, length = _period(query)
     figures = _Figures(query, begin, end, length)

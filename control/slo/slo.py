@@ -57,7 +57,7 @@ SELECT version, created_at, document::text AS document FROM gateway.desired_stat
 
 
 class Bucket(StrEnum):
-    """How time is cut (UTC)."""
+    """Length of a period (UTC)."""
 
     MINUTE = "minute"
     HOUR = "hour"
@@ -100,25 +100,25 @@ FIELDS = {
 
 
 class SloWindow(Struct, frozen=True, kw_only=True):
-    """One objective in one window that ends with the last minute added up."""
+    """One objective in one window, which ends with the last aggregated minute."""
 
     window: str
     """`5m`, `30m`, `1h`, `2h`, `6h`, `1d`, `3d` or `28d`."""
     counted: int
-    """Requests that were answered or failed by the platform's fault."""
+    """Requests that were answered, or failed through the platform's fault."""
     good: int
-    """Of these, requests that kept every figure of the objective."""
+    """The counted requests that met every figure of the objective."""
     over_share: int
-    """Requests refused for lack of room while their organization exceeded its share of the pool. They are among the
-    counted ones of an organization, but not of the deployment, which had room for all others."""
+    """Requests refused because the pool was full and their organization exceeded its share. They count for their
+    organization, but not for the deployment, which had room for all others."""
     attainment: float | None
-    """good / counted; null if none counted."""
+    """good / counted; null without counted requests."""
     burn_rate: float | None
-    """How fast the error budget is used: 1 spends it exactly in 28 days. Null if none counted."""
+    """How fast the error budget burns. At 1, it lasts exactly 28 days. Null without counted requests."""
 
 
 class BurnAlert(Struct, frozen=True, kw_only=True):
-    """Two windows that both use the budget faster than the threshold."""
+    """Two windows that both burn the budget faster than the threshold."""
 
     long: str
     short: str
@@ -126,49 +126,50 @@ class BurnAlert(Struct, frozen=True, kw_only=True):
 
 
 class ObjectiveStanding(Struct, frozen=True, kw_only=True):
-    """One objective, what was kept of it, and what is left of its error budget."""
+    """One objective, its attainment, and the rest of its error budget."""
 
     tier: Tier
     length: LengthClass
     """The prompt's length: `short` (fewer than 4,096 tokens), `medium` (fewer than 16,384) or `long`."""
     ttft_ms: float
-    """Promised time to first token."""
+    """The promised time to first token."""
     tpot_ms: float | None
-    """Promised mean time per token after the first; null if none is promised."""
+    """The promised mean time per token after the first; null without a promise."""
     itl_max_ms: float | None
-    """Promised longest gap between two tokens; null if none is promised."""
+    """The promised longest gap between two tokens; null without a promise."""
     target: float
-    """Part of the requests that should be good."""
+    """The share of requests that should be good."""
     promised_since: datetime | None
-    """Start of these figures: earlier requests were judged by others and are in no window. Null if the figures never
-    changed."""
+    """The time since which these figures apply. Earlier requests were judged by others, and no window contains them.
+    Null if the figures never changed."""
     windows: list[SloWindow]
-    """The shortest first."""
+    """The shortest window first."""
     budget_left: float | None
-    """Part of the error budget of 28 days that is left: 1 untouched, 0 spent, below 0 overspent."""
+    """The remaining share of the error budget of 28 days: 1 if untouched, 0 if spent, negative if overspent."""
     burning: list[BurnAlert]
-    """The alerts that fire; empty if none does."""
+    """The alerts that are firing."""
     too_few: list[BurnAlert]
-    """Windows that also burn too fast, but by fewer bad requests than `least_bad` in the long one: no alert fires."""
+    """Windows that also burn too fast, but whose long window has fewer bad requests than `least_bad`. They fire no
+    alert."""
 
 
 class SloReport(Struct, frozen=True, kw_only=True):
     """All objectives in force."""
 
     version: int
-    """The version of the objectives; 0 before a worker has put any in force."""
+    """The version of the objectives; 0 until a worker has stored any."""
     added_up_until: datetime | None
-    """The end of the last minute in these numbers; null before the first roll-up."""
+    """The end of the last aggregated minute; null before the first roll-up."""
     least_bad: int
-    """The bad requests in its long window that an alert needs."""
+    """The number of bad requests in its long window that an alert requires."""
     objectives: list[ObjectiveStanding]
 
 
 class GoodputTotals(Struct, frozen=True, kw_only=True):
-    """Requests that arrived in one period, and what they kept. What they are not grouped by is null."""
+    """Requests that arrived in one period, by outcome. Fields that they are not grouped by are null."""
 
     at: datetime | None
-    """The period's beginning; null when `bucket` is `all`."""
+    """The start of the period; null if `bucket` is `all`."""
     organization_id: UUID | None
     project_id: UUID | None
     model: str | None
@@ -182,22 +183,22 @@ class GoodputTotals(Struct, frozen=True, kw_only=True):
     requests: int
     """Requests of a known tier, including refused ones."""
     counted: int
-    """Requests that were answered or failed by the platform's fault."""
+    """Requests that were answered, or failed through the platform's fault."""
     failed: int
-    """Requests that failed by the platform's fault, including shed ones."""
+    """Requests that failed through the platform's fault, including shed ones."""
     shed: int
-    """Requests refused for lack of room."""
+    """Requests refused because the pool was full."""
     over_share: int
-    """The part of these whose organization exceeded its share: counted for an organization, but not for the
+    """The shed requests whose organization exceeded its share. They count for an organization, but not for the
     deployment."""
     limited: int
     """Requests refused by the tenant's own limits; not counted."""
     abandoned: int
     """Requests whose client left before the first text; not counted."""
     superseded: int
-    """Requests whose user typed on; not counted."""
+    """Requests that were superseded because the user typed on; not counted."""
     good: int
-    """Counted requests that kept every figure."""
+    """Counted requests that met every figure of the objective."""
     ttft_kept: int
     tpot_kept: int
     gap_kept: int
@@ -207,7 +208,7 @@ class GoodputTotals(Struct, frozen=True, kw_only=True):
     good_tokens: int
     """Output tokens of good requests."""
     goodput: float | None
-    """good / counted; null if none counted."""
+    """good / counted; null without counted requests."""
 
 
 class SloQuery(Query, frozen=True, kw_only=True):
@@ -219,8 +220,8 @@ class SloQuery(Query, frozen=True, kw_only=True):
 
 
 class PeriodQuery(PageQuery, frozen=True, kw_only=True):
-    """Filter of requests and period. start, end: of their arrival; the last 24 hours, unless given. Minutes are
-    available for 2 days at most, hours for 32. group_by may be given several times."""
+    """Filter by request and period. start, end: when requests arrived; by default, the last 24 hours. Minutes are
+    available for at most 2 days, hours for at most 32 days. group_by may be repeated."""
 
     start: LedgerMoment | None = None
     end: LedgerMoment | None = None
@@ -252,7 +253,7 @@ class CostQuery(Query, frozen=True, kw_only=True):
 
 
 class PoolCosts(Struct, frozen=True, kw_only=True):
-    """Every pool that had a replica or a good token in a period."""
+    """All pools that had a replica or a good token in the period."""
 
     start: datetime
     end: datetime
@@ -261,37 +262,39 @@ class PoolCosts(Struct, frozen=True, kw_only=True):
 
 
 async def get_slo(call: AdminCall, organization_id: UUID, query: SloQuery) -> SloReport:
-    """How the objectives stand for an organization: attainment, error budget and burn rates.
+    """Get an organization's objectives: attainment, error budget and burn rates.
 
-    Of its own requests alone. The objectives are the deployment's.
+    The figures cover only the organization's own requests. The objectives are the deployment's.
     """
     await call.require_organization(organization_id)
     return await _report(call, query, organization_id)
 
 
 async def get_slo_of_all(call: AdminCall, query: SloQuery) -> SloReport:
-    """How the objectives stand for all organizations together: attainment, error budget and burn rates."""
+    """Get the objectives over all organizations: attainment, error budget and burn rates."""
     return await _report(call, query, None)
 
 
 async def get_goodput(call: AdminCall, organization_id: UUID, query: GoodputQuery) -> Page[GoodputTotals]:
-    """An organization's requests within their objectives, by minute, hour or day, newest first, grouped as asked."""
+    """Get an organization's requests within their objectives, by minute, hour or day, newest first, in the requested
+    groups."""
     await call.require_organization(organization_id)
     return await _totals(call, query, organization_id, [group.value for group in query.group_by])
 
 
 async def get_goodput_of_all(call: AdminCall, query: DeploymentGoodputQuery) -> Page[GoodputTotals]:
-    """All requests within their objectives, by minute, hour or day, newest first, grouped as asked."""
+    """Get all requests within their objectives, by minute, hour or day, newest first, in the requested groups."""
     groups = [group.value for group in query.group_by]
     return await _totals(call, query, query.organization_id, groups, deployment=True)
 
 
 async def get_pool_costs(call: AdminCall, query: CostQuery) -> PoolCosts:
-    """What each pool cost, and what that is for a million good tokens.
+    """Get the cost of each pool, in total and per million good tokens.
 
-    Replica-hours of desired state times the pool's `price_per_replica_hour`: a replica counts for as long as it is in
-    desired state, whether it works or not. Amounts are of the whole minutes in which the pool had a price, and divided
-    by the good tokens of the same minutes. `start` is rounded down to its minute and `end` up, but not beyond now.
+    The cost is the replica-hours in desired state times the pool's `price_per_replica_hour`. A replica counts while it
+    is in desired state, whether it works or not. Amounts cover the whole minutes in which the pool had a price, and are
+    divided by the good tokens of the same minutes. `start` is rounded down to a whole minute, and `end` up, but at most
+    to now.
     """
     begin, end = period(query.start, query.end, LAST_DAY)
     # the future is not rented yet

@@ -34,7 +34,8 @@ AdapterPath = Annotated[
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
-    """An adapter. Clients write `model:name`. project_id: null where all of the organization's projects may use it."""
+    """An adapter. Clients request it as `model:name`. project_id: the only project that may use it; null if every
+    project of the organization may."""
 
     id: UUID
     organization_id: UUID
@@ -46,7 +47,8 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewAdapter(Body, frozen=True, kw_only=True):
-    """path: the folder, in PEFT's format, as the engines of the model reach it; what lies there must not change."""
+    """path: the adapter's folder in PEFT's format, at the path where the model's engines find it. Its files must never
+    change."""
 
     model: ModelName
     name: AdapterName
@@ -73,10 +75,10 @@ async def list_adapters(call: AdminCall, organization_id: UUID, query: AdapterQu
 
 
 async def create_adapter(call: AdminCall, organization_id: UUID, body: NewAdapter) -> Adapter:
-    """Give an organization, or one of its projects, an adapter.
+    """Give an adapter to an organization or to one of its projects.
 
-    Some engine of the model must take adapters (`max_adapters` of its pools), and loads it when it is asked for first.
-    Gateways follow within a second.
+    At least one of the model's pools must accept adapters (`max_adapters`). An engine loads the adapter at its first
+    request. Gateways apply the change within a second.
     """
     await call.require_organization(organization_id)
     if body.project_id is not None and await call.organization_of_project(body.project_id) != organization_id:
@@ -94,13 +96,15 @@ async def create_adapter(call: AdminCall, organization_id: UUID, body: NewAdapte
 
 
 async def get_adapter(call: AdminCall, adapter_id: UUID) -> Adapter:
-    """One adapter."""
+    """Get an adapter."""
     return await ADAPTERS.find(call, adapter_id)
 
 
 async def delete_adapter(call: AdminCall, adapter_id: UUID) -> Deleted:
-    """Take an adapter away: requests for it are refused, within a second by every gateway. Those that run end well, and
-    engines give up its memory when they need it."""
+    """Remove an adapter. Every gateway refuses new requests for it within a second.
+
+    Running requests finish, and engines free its memory when they need it.
+    """
     return await ADAPTERS.delete(call, await ADAPTERS.find(call, adapter_id, for_update=True))
 
 

@@ -25,7 +25,8 @@ from storage.tables.tenants import admin_keys, principals
 
 
 class AdminKey(AnyKey, frozen=True, kw_only=True):
-    """An admin key without its secret. principal_id: the member or service account it belongs to; role: theirs."""
+    """An admin key without its secret. principal_id: the member or service account that it acts for. role: the role of
+    that principal."""
 
     principal_id: UUID
     principal_kind: PrincipalKind
@@ -51,14 +52,14 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class AdminKeyWithSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """secret: shown now and never again; only a hash of it is stored."""
+    """secret: shown only in this response. Only its hash is stored."""
 
     key: AdminKey
     secret: str
 
 
 class NewAdminKey(Body, frozen=True, kw_only=True):
-    """principal_id: a member or service account of the organization. expires_at: null for never."""
+    """principal_id: a member or service account of the organization. expires_at: null for a key that never expires."""
 
     principal_id: UUID
     name: Name
@@ -80,9 +81,9 @@ async def list_admin_keys(call: AdminCall, organization_id: UUID, query: AdminKe
 
 
 async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdminKey) -> AdminKeyWithSecret:
-    """Make an admin key for oneself or a service account, or the first one of a new member.
+    """Create an admin key for oneself, for a service account, or as the first key of a new member.
 
-    Only for a role that is not more than one's own.
+    The owner's role must not allow more than the caller's own role.
     """
     await call.require_organization(organization_id)
     # The lock keeps two concurrent requests from both creating a first key.
@@ -113,15 +114,15 @@ async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdmi
 
 
 async def get_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
-    """One admin key."""
+    """Get an admin key."""
     return await ADMIN_KEYS.find(call, admin_key_id)
 
 
 async def rotate_admin_key(call: AdminCall, admin_key_id: UUID, body: Rotation) -> AdminKeyWithSecret:
-    """Give an admin key a new secret; the old one opens until the end of the overlap.
+    """Give an admin key a new secret. The old secret stays valid until the end of the overlap.
 
-    A key of one's own takes no permission. A service account's takes `admin_keys.write`; another member's is not
-    rotated but revoked, for the new secret would be shown to the wrong person.
+    Rotating one's own key needs no permission. Rotating a service account's key needs `admin_keys.write`. Another
+    member's key can only be revoked, because a rotation would show its new secret to the wrong person.
     """
     before = await ADMIN_KEYS.find(call, admin_key_id)
     if before.principal_id != call.principal.id:
@@ -134,7 +135,7 @@ async def rotate_admin_key(call: AdminCall, admin_key_id: UUID, body: Rotation) 
 
 
 async def revoke_admin_key(call: AdminCall, admin_key_id: UUID) -> AdminKey:
-    """End an admin key and all its secrets, for good and at once."""
+    """Revoke an admin key and all its secrets, permanently and at once."""
     before = await ADMIN_KEYS.find(call, admin_key_id, for_update=True)
     call.require_covers(before.role)
     return await ADMIN_KEYS.revoke(call, before)

@@ -26,8 +26,8 @@ Scopes = Annotated[list[Scope], Meta(max_length=len(Scope))]
 
 
 class Key(AnyKey, frozen=True, kw_only=True):
-    """An inference key without its secret. scopes: null for all. previous_expires_at: until when the secret before the
-    last rotation opens."""
+    """An inference key without its secret. scopes: null for all scopes. previous_expires_at: the time at which the
+    secret from before the last rotation becomes invalid."""
 
     project_id: UUID
     scopes: list[Scope] | None
@@ -45,14 +45,14 @@ KEYS = SecretResource(
 
 
 class KeyWithSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """secret: shown now and never again; only a hash of it is stored."""
+    """secret: shown only in this response. Only its hash is stored."""
 
     key: Key
     secret: str
 
 
 class NewKey(Body, frozen=True, kw_only=True):
-    """scopes: what it may be used for, null for everything. expires_at: null for never."""
+    """scopes: the permitted uses; null for all. expires_at: null for a key that never expires."""
 
     name: Name
     scopes: Scopes | None = None
@@ -60,7 +60,7 @@ class NewKey(Body, frozen=True, kw_only=True):
 
 
 class KeyChanges(Body, frozen=True, kw_only=True):
-    """What to change; what is left out stays."""
+    """The fields to change. Omitted fields keep their values."""
 
     name: Name | UnsetType = UNSET
     scopes: Scopes | UnsetType | None = UNSET
@@ -106,7 +106,7 @@ async def list_keys(call: AdminCall, project_id: UUID, query: ProjectKeyQuery) -
 
 
 async def create_key(call: AdminCall, project_id: UUID, body: NewKey) -> KeyWithSecret:
-    """Make a key. The answer holds its secret, this once."""
+    """Create a key. Only this response contains its secret."""
     organization_id = await call.organization_of_project(project_id)
     await _require_scopes(call, organization_id, body.scopes)
     await KEYS.require_room(call, organization_id)
@@ -137,12 +137,12 @@ async def import_key(call: AdminCall, project_id: UUID, body: ImportedKey) -> Ke
 
 
 async def get_key(call: AdminCall, key_id: UUID) -> Key:
-    """One key."""
+    """Get a key."""
     return await KEYS.find(call, key_id)
 
 
 async def update_key(call: AdminCall, key_id: UUID, body: KeyChanges) -> Key:
-    """Rename a key, change its scopes or its end."""
+    """Rename a key, or change its scopes or its expiry."""
     before = await KEYS.find(call, key_id, for_update=True)
     organization_id = await call.organization_of_key(key_id)
     await _require_scopes(call, organization_id, body.scopes)
@@ -154,13 +154,13 @@ async def update_key(call: AdminCall, key_id: UUID, body: KeyChanges) -> Key:
 
 
 async def rotate_key(call: AdminCall, key_id: UUID, body: Rotation) -> KeyWithSecret:
-    """Give a key a new secret; the old one opens until the end of the overlap. Limits and usage stay the key's."""
+    """Give a key a new secret. The old one stays valid until the end of the overlap; limits and usage are unaffected."""
     key, secret = await KEYS.rotate(call, key_id, body)
     return KeyWithSecret(key=key, secret=secret)
 
 
 async def revoke_key(call: AdminCall, key_id: UUID) -> Key:
-    """End a key and all its secrets, for good; every gateway refuses it within a second."""
+    """Revoke a key and all its secrets permanently. Every gateway refuses it within a second."""
     return await KEYS.revoke(call, await KEYS.find(call, key_id, for_update=True))
 
 

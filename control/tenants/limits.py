@@ -1,6 +1,7 @@
-"""Limits of an organization, a project or a key, for all tiers together or for one, and their counters.
+"""Limits of an organization, a project or a key, for one tier or for all tiers together, and their counters.
 
-Only the operating organization sets an organization's own limits; its administrators divide them.
+Only the operating organization sets an organization's own limits. Its administrators divide them among projects and
+keys.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ ALL_TIERS = "all"
 
 
 class NewLimits(Limits, frozen=True):
-    """What the rule allows from now on; what is left out or null is not limited. Money is in millionths of the
-    deployment's currency, days and months are UTC's."""
+    """The limits of one rule. An omitted or null field sets no limit. Money is in millionths of the deployment's
+    currency; days and months are in UTC."""
 
 
 class LimitRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule. tier: null for all tiers together. Of several that concern a request, the strictest wins."""
+    """One rule. tier: null for all tiers together. A request must keep every rule that applies to it."""
 
     level: Level
     subject_id: UUID
@@ -34,16 +35,16 @@ class LimitRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
-    """All rules of a subject: that for all tiers first."""
+    """All rules of a subject. The rule for all tiers comes first."""
 
     data: list[LimitRule]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Where each limited counter of a subject stands now, what runs included.
+    """The current state of each limited counter of a subject, including running requests.
 
-    money_counted: false while what a budget has spent is being counted; `remaining` is then too high and `used` too
-    low.
+    money_counted: false while the spending of a budget is still being counted; until then, `remaining` is too high and
+    `used` too low.
     """
 
     data: list[CounterSnapshot]
@@ -51,13 +52,13 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_limits(call: AdminCall, level: Level, subject_id: UUID) -> LimitRules:
-    """The limits of an organization, a project or a key."""
+    """Get the limits of an organization, a project or a key."""
     await organization_of(call, level, subject_id)
     return await _rules(call, level, subject_id)
 
 
 async def get_counters(call: AdminCall, level: Level, subject_id: UUID) -> Counters:
-    """The rest of the limits of an organization, a project or a key."""
+    """Get the counters of an organization's, a project's or a key's limits."""
     organization_id = await organization_of(call, level, subject_id)
     rules = await limit_store.rules_of(call.connection, level, subject_id)
     if not rules:
@@ -67,9 +68,9 @@ async def get_counters(call: AdminCall, level: Level, subject_id: UUID) -> Count
 
 
 async def put_limits(call: AdminCall, level: Level, subject_id: UUID, tier_name: str, body: NewLimits) -> LimitRule:
-    """Set limits for a tier, or for `all` together.
+    """Set the limits for one tier, or for `all` tiers together.
 
-    Only the operating organization sets an organization's own.
+    Only the operating organization can set an organization's own limits.
     """
     organization_id = await changed_organization(call, level, subject_id)
     tier = tier_named(tier_name)
@@ -81,9 +82,9 @@ async def put_limits(call: AdminCall, level: Level, subject_id: UUID, tier_name:
 
 
 async def delete_limits(call: AdminCall, level: Level, subject_id: UUID, tier_name: str) -> LimitRules:
-    """Lift limits for a tier, or those for `all` together. Answers the other limits of the subject.
+    """Remove the limits for one tier, or those for `all` tiers together. Returns the subject's other limits.
 
-    Only the operating organization lifts an organization's own.
+    Only the operating organization can remove an organization's own limits.
     """
     organization_id = await changed_organization(call, level, subject_id)
     tier = tier_named(tier_name)

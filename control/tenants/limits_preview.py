@@ -24,8 +24,8 @@ MAX_KEYS = 100
 
 
 class CappedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of one key, refused: those whose prompt is longer than the bound. key_name, project_name: null for a
-    deleted one. p99_prompt_tokens: 99 % of its prompts are not longer."""
+    """One key's requests. refused: those whose prompt is longer than the limit. key_name, project_name: null if
+    deleted. p99_prompt_tokens: the prompt length that 99 % of its requests do not exceed."""
 
     project_id: UUID | None
     project_name: str | None
@@ -38,8 +38,8 @@ class CappedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization's requests since `start`, with a bound of their prompts. data: by key, the most refused first.
-    has_more: only the first keys are listed; the sums are of all."""
+    """An organization's requests since `start`, compared with a limit for their prompts. data: by key, the one with
+    most refusals first. has_more: whether some keys are not listed; the sums include them."""
 
     start: datetime
     max_prompt_tokens: int | None
@@ -63,9 +63,9 @@ class CapQuery(Query, frozen=True, kw_only=True):
 
 
 async def get_preview(call: AdminCall, organization_id: UUID, query: CapQuery) -> CapPreview:
-    """Count past requests that a bound of prompts would have refused, by key.
+    """Count by key the past requests that a limit for prompts would have refused.
 
-    From the traces: as long as they are kept, and of requests whose prompt was counted.
+    The counts come from traces, so they cover the traces' retention, and only requests whose prompt was counted.
     """
     await call.require_organization(organization_id)
     start = datetime.now(UTC) - LAST if query.start is None else moment(query.start, "start")

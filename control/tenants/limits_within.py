@@ -20,8 +20,8 @@ from storage.tables.core import api_keys, organizations, projects
 
 
 class LimitWithin(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule, and what it is set for. rule_name: unique within the organization. project_id, project_name: of a
-    project or a key; null for the organization's own. tier: null for all tiers together."""
+    """One rule and its subject. rule_name: unique within the organization. project_id, project_name: the project of the
+    rule or of its key; null for the organization's own rules. tier: null for all tiers together."""
 
     rule_name: str
     level: Level
@@ -41,10 +41,10 @@ class LimitsWithinQuery(LongPageQuery, frozen=True, kw_only=True):
 
 
 async def list_limits_within(call: AdminCall, organization_id: UUID, query: LimitsWithinQuery) -> Page[LimitWithin]:
-    """List the limits of an organization, of its projects and of their keys, those set last first.
+    """List the limits of an organization, its projects and their keys, the most recently set first.
 
-    A request has to pass every rule of its key, its project and its organization, for its tier and for all tiers. Rules
-    of revoked or expired keys have no effect and are left out.
+    A request must keep every rule of its key, its project and its organization, both for its tier and for all tiers.
+    Rules of revoked or expired keys have no effect and are not listed.
     """
     await call.require_organization(organization_id)
     project = (projects.c.id.label("project_id"), projects.c.name.label("project_name"))

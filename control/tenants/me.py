@@ -11,8 +11,8 @@ from storage.roles import Permission, PrincipalKind, Role
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, and what they may do. key_id: of the admin key that asks; session_id: of the console's session.
-    currency: what all amounts of the deployment are in."""
+    """The caller and its permissions. key_id: the admin key of this request. session_id: the console session of this
+    request. currency: the currency of all amounts in this deployment."""
 
     id: UUID
     key_id: UUID | None
@@ -28,7 +28,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_me(call: AdminCall) -> Me:
-    """Who the key or session belongs to and what its role allows."""
+    """Get the owner of this request's key or session, and the permissions of its role."""
     principal = call.principal
     fields = msgspec.structs.asdict(principal)
     del fields["secret_hash"]

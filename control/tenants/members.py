@@ -15,8 +15,8 @@ from storage.tables.tenants import principals
 
 
 class Member(Holder, frozen=True, kw_only=True):
-    """A member. has_account: the member has signed in to the console at least once, by a link or a provider.
-    disabled_at: since when the member's admin keys are refused."""
+    """A member. has_account: whether the member has ever signed in to the console, by a link or through a provider.
+    disabled_at: the time since which the member's admin keys are refused; null while the member is enabled."""
 
     email: str
     has_account: bool
@@ -28,7 +28,7 @@ MEMBERS = PrincipalResource.of(PrincipalKind.MEMBER, Member, has_account=HAS_ACC
 
 
 class NewMember(Body, frozen=True, kw_only=True):
-    """email: unique in the organization, capitals apart."""
+    """email: unique within the organization, regardless of case."""
 
     email: Email
     name: Name
@@ -36,7 +36,7 @@ class NewMember(Body, frozen=True, kw_only=True):
 
 
 class MemberChanges(PrincipalChanges, frozen=True, kw_only=True):
-    """What to change; what is left out stays."""
+    """The fields to change. Omitted fields keep their values."""
 
 
 class MemberQuery(HolderQuery, frozen=True, kw_only=True):
@@ -52,20 +52,20 @@ async def list_members(call: AdminCall, organization_id: UUID, query: MemberQuer
 
 
 async def create_member(call: AdminCall, organization_id: UUID, body: NewMember) -> Member:
-    """Add a member. Nobody can give a role that may do more than their own."""
+    """Add a member. Its role must not allow more than the caller's own role."""
     return await MEMBERS.add(call, organization_id, body.role, body)
 
 
 async def get_member(call: AdminCall, member_id: UUID) -> Member:
-    """One member."""
+    """Get a member."""
     return await MEMBERS.find(call, member_id)
 
 
 async def update_member(call: AdminCall, member_id: UUID, body: MemberChanges) -> Member:
-    """Change a member's name or role, disable or enable the member. The last owner stays one."""
+    """Rename a member, change its role, or disable or enable it. The last owner cannot lose that role."""
     return await MEMBERS.change(call, member_id, body)
 
 
 async def delete_member(call: AdminCall, member_id: UUID) -> Deleted:
-    """Remove a member and all the member's admin keys. The last owner stays."""
+    """Remove a member and all its admin keys. The last owner cannot be removed."""
     return await MEMBERS.remove(call, member_id)

@@ -17,11 +17,15 @@ from storage.tables.core import organizations
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization. operator: its members run the deployment. internal: the deployment's own, which is no customer
-    and on no bill. disabled_at: since when its keys are refused.
-    store_prompts: what is asked and answered at gaps, and where its prompts differ from those before, is kept for its
-    own administrators; and where the deployment reviews candidates (`gateway.shadow.review_share`), some of its prompts
-    with two answers for the operating organization's reviewers."""
+    """An organization. operator: whether its members run the deployment. internal: whether it is the deployment's own;
+    it is then no customer and never billed. disabled_at: the time since which its keys are refused; null while it is
+    enabled.
+
+    store_prompts: whether the deployment stores the prompts and completions of its filled gaps, and the texts at which
+    its prompts differ from earlier ones, for its own administrators. If the deployment reviews candidates
+    (`gateway.shadow.review_share`), it also stores some prompts with two answers for reviewers of the operating
+    organization.
+    """
 
     id: UUID
     name: str
@@ -33,13 +37,13 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewOrganization(Body, frozen=True, kw_only=True):
-    """name: as people call it; others may have the same."""
+    """name: the name shown to people. It need not be unique."""
 
     name: Name
 
 
 class OrganizationChanges(Body, frozen=True, kw_only=True):
-    """What to change; what is left out stays."""
+    """The fields to change. Omitted fields keep their values."""
 
     name: Name | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
@@ -57,30 +61,29 @@ ORGANIZATIONS = Resource("organization", Organization, organizations, organizati
 
 
 async def list_organizations(call: AdminCall, query: OrganizationQuery) -> Page[Organization]:
-    """List the organizations one may see: one's own, or all for the operating organization."""
+    """List the organizations that the caller may see: its own, or all for the operating organization."""
     table = organizations.c
     matching = (equal(table.name, query.name), is_set(table.disabled_at, query.disabled))
     return await ORGANIZATIONS.page(call, query, *matching)
 
 
 async def create_organization(call: AdminCall, body: NewOrganization) -> Organization:
-    """Make an organization. It has no members and no projects yet."""
+    """Create an organization. It starts without members and projects."""
     return await ORGANIZATIONS.create(call, name=body.name)
 
 
 async def get_organization(call: AdminCall, organization_id: UUID) -> Organization:
-    """One organization."""
+    """Get an organization."""
     return await ORGANIZATIONS.find(call, organization_id)
 
 
 async def update_organization(call: AdminCall, organization_id: UUID, body: OrganizationChanges) -> Organization:
-    """Rename, disable or enable an organization, or say whether its prompts are stored.
+    """Rename, disable or enable an organization, or change whether its prompts are stored.
 
-    Disabled, all its inference keys are refused within a second and all its admin keys at once; only the operating
-    organization can do that or undo it, and it cannot be disabled itself.
+    Disabling an organization revokes access for all its admin keys at once, and for all its inference keys within a
+    second. Only the operating organization can disable or enable one, and it cannot disable itself.
 
-    `store_prompts` is turned on by the organization's own owners only. What was stored is deleted at once when it is
-    turned off.
+    Only the organization's own owners can turn on `store_prompts`. Turning it off deletes the stored texts at once.
     """
     before = await ORGANIZATIONS.find(call, organization_id, for_update=True)
     if body.disabled is not UNSET:

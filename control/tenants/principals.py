@@ -46,7 +46,7 @@ class HolderQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class PrincipalChanges(Body, frozen=True, kw_only=True):
-    """What to change; what is left out stays."""
+    """The fields to change. Omitted fields keep their values."""
 
     name: Name | UnsetType = UNSET
     role: Role | UnsetType = UNSET

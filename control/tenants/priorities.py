@@ -22,16 +22,17 @@ from gateway.limits.priorities import PriorityRule, Share, resolved
 
 
 class NewPriority(Body, frozen=True, kw_only=True):
-    """What the rule says from now on. service_class: `interactive` goes before `standard`, `offline` yields to both and
-    is shed first; left out or null: as the level above. share: the weight among organizations or, a project's, among
-    the projects of its organization; left out or null: 100. A key has no share."""
+    """A rule's class and share. service_class: `interactive` precedes `standard`; `offline` yields to both and is shed
+    first. If it is omitted or null, the class of the level above applies. share: the weight among organizations or, for
+    a project, among the projects of its organization; 100 if omitted or null. A key has no share."""
 
     service_class: ServiceClass | None = None
     share: Share | None = None
 
 
 class Priority(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule. tier: null for all tiers; a tier's own goes before it. Of several levels, the lowest class wins."""
+    """One rule. tier: null for all tiers; a rule for a single tier takes precedence. Of several levels, the lowest
+    class applies."""
 
     level: Level
     subject_id: UUID
@@ -41,13 +42,13 @@ class Priority(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriorityRules(msgspec.Struct, frozen=True, kw_only=True):
-    """All rules of a subject: that for all tiers first."""
+    """All rules of a subject. The rule for all tiers comes first."""
 
     data: list[Priority]
 
 
 async def get_priorities(call: AdminCall, level: Level, subject_id: UUID) -> PriorityRules:
-    """Class and share of an organization, a project or a key."""
+    """Get the class and share of an organization, a project or a key."""
     await organization_of(call, level, subject_id)
     return await _rules(call, level, subject_id)
 
@@ -55,9 +56,9 @@ async def get_priorities(call: AdminCall, level: Level, subject_id: UUID) -> Pri
 async def put_priorities(
     call: AdminCall, level: Level, subject_id: UUID, tier_name: str, body: NewPriority
 ) -> Priority:
-    """Set class and share for a tier, or for `all`.
+    """Set the class and share for one tier, or for `all` tiers.
 
-    Only the operating organization sets an organization's own.
+    Only the operating organization can set an organization's own class and share.
     """
     organization_id = await changed_organization(call, level, subject_id)
     rule = PriorityRule(level, str(subject_id), tier_named(tier_name), body.service_class, body.share)
@@ -73,9 +74,9 @@ async def put_priorities(
 
 
 async def delete_priorities(call: AdminCall, level: Level, subject_id: UUID, tier_name: str) -> PriorityRules:
-    """Remove class and share for a tier, or those for `all`. Answers the other rules of the subject.
+    """Remove the class and share for one tier, or those for `all` tiers. Returns the subject's other rules.
 
-    Only the operating organization removes an organization's own.
+    Only the operating organization can remove an organization's own class and share.
     """
     organization_id = await changed_organization(call, level, subject_id)
     tier = tier_named(tier_name)

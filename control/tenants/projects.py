@@ -18,8 +18,9 @@ from storage.tables.core import projects
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """A project. models, tiers: what its keys may use, null for all; disabled_at: since when they are refused.
-    allow_reviews: whether reviewers of the operating organization may read what its keys ask and are answered."""
+    """A project. models, tiers: what its keys may use; null for all. disabled_at: the time since which its keys are
+    refused; null while it is enabled. allow_reviews: whether reviewers of the operating organization may read its
+    prompts and responses."""
 
     id: UUID
     organization_id: UUID
@@ -32,7 +33,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewProject(Body, frozen=True, kw_only=True):
-    """name: unique in the organization. models, tiers: what its keys may use; null for all."""
+    """name: unique within the organization. models, tiers: what its keys may use; null for all."""
 
     name: Name
     models: ModelNames | None = None
@@ -40,7 +41,7 @@ class NewProject(Body, frozen=True, kw_only=True):
 
 
 class ProjectChanges(Body, frozen=True, kw_only=True):
-    """What to change; what is left out stays, and null gives access to all."""
+    """The fields to change. Omitted fields keep their values; null allows all."""
 
     name: Name | UnsetType = UNSET
     models: ModelNames | UnsetType | None = UNSET
@@ -74,7 +75,7 @@ async def list_projects(call: AdminCall, organization_id: UUID, query: ProjectQu
 
 
 async def create_project(call: AdminCall, organization_id: UUID, body: NewProject) -> Project:
-    """Make a project."""
+    """Create a project."""
     await call.require_organization(organization_id)
     _require_models(call, body.models)
     await PROJECTS.require_room(call, organization_id)
@@ -82,15 +83,15 @@ async def create_project(call: AdminCall, organization_id: UUID, body: NewProjec
 
 
 async def get_project(call: AdminCall, project_id: UUID) -> Project:
-    """One project."""
+    """Get a project."""
     return await PROJECTS.find(call, project_id)
 
 
 async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges) -> Project:
-    """Rename a project, change what its keys may use, disable or enable it, or let its requests be reviewed.
+    """Rename, disable or enable a project, or change what its keys may use or whether it allows reviews.
 
-    Gateways follow within a second. `allow_reviews` is turned on by the organization's own people only; what was kept
-    for reviewers is deleted at once when it is turned off.
+    Gateways apply a change within a second. Only members of the organization itself can turn on `allow_reviews`.
+    Turning it off deletes the texts stored for reviewers at once.
     """
     before = await PROJECTS.find(call, project_id, for_update=True)
     if body.allow_reviews is True and not call.principal.speaks_for(before.organization_id):

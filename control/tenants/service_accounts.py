@@ -13,7 +13,7 @@ from storage.tables.tenants import principals
 
 
 class ServiceAccount(Holder, frozen=True, kw_only=True):
-    """A service account. disabled_at: since when its admin keys are refused."""
+    """A service account. disabled_at: the time since which its admin keys are refused; null while it is enabled."""
 
 
 SERVICE_ACCOUNTS = PrincipalResource.of(PrincipalKind.SERVICE_ACCOUNT, ServiceAccount)
@@ -44,19 +44,19 @@ async def list_service_accounts(
 
 
 async def create_service_account(call: AdminCall, organization_id: UUID, body: NewServiceAccount) -> ServiceAccount:
-    """Add a service account. Nobody can give a role that may do more than their own."""
+    """Add a service account. Its role must not allow more than the caller's own role."""
     return await SERVICE_ACCOUNTS.add(call, organization_id, body.role, body)
 
 
 async def get_service_account(call: AdminCall, service_account_id: UUID) -> ServiceAccount:
-    """One service account."""
+    """Get a service account."""
     return await SERVICE_ACCOUNTS.find(call, service_account_id)
 
 
 async def update_service_account(
     call: AdminCall, service_account_id: UUID, body: ServiceAccountChanges
 ) -> ServiceAccount:
-    """Change a service account's name or role, disable or enable it."""
+    """Rename a service account, change its role, or disable or enable it."""
     return await SERVICE_ACCOUNTS.change(call, service_account_id, body)
 
 

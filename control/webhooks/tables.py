@@ -25,7 +25,7 @@ from storage.tables.core import created_at, id_column, metadata, one_of, organiz
 
 
 class DeliveryState(StrEnum):
-    """Where one delivery of an event to a webhook stands."""
+    """The state of an event's delivery to one webhook."""
 
     PENDING = "pending"
     DELIVERED = "delivered"

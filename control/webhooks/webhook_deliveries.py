@@ -19,7 +19,7 @@ from storage.rows import columns_of, equal, fetch, record_of
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One event on its way to one webhook. next_attempt_at: meaningful while it is pending."""
+    """The delivery of one event to one webhook. next_attempt_at: meaningful only while the delivery is pending."""
 
     id: UUID
     webhook_id: UUID
@@ -42,7 +42,8 @@ DELIVERIES = Resource(
 
 
 class DeliveryAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One try. status: of the receiver's answer, null without one; error: null for a 2xx."""
+    """One attempt. status: the status of the receiver's response; null without a response. error: null if the status
+    was 2xx."""
 
     attempt: int
     at: datetime
@@ -52,7 +53,7 @@ class DeliveryAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryLog(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery with its attempts, the first first."""
+    """A delivery with its attempts, the first attempt first."""
 
     delivery: Delivery
     attempts: list[DeliveryAttempt]
@@ -72,7 +73,7 @@ async def list_deliveries(call: AdminCall, webhook_id: UUID, query: DeliveryQuer
 
 
 async def get_delivery(call: AdminCall, delivery_id: UUID) -> DeliveryLog:
-    """One delivery with every attempt."""
+    """Get a delivery with all its attempts."""
     delivery = await DELIVERIES.find(call, delivery_id)
     rows = await fetch(
         call.connection,
@@ -84,7 +85,7 @@ async def get_delivery(call: AdminCall, delivery_id: UUID) -> DeliveryLog:
 
 
 async def retry_delivery(call: AdminCall, delivery_id: UUID) -> Delivery:
-    """Send an event now, with the same id: whether it failed, arrived, or waits for its next attempt."""
+    """Send an event again now, with the same id, whether its delivery failed, succeeded or is pending."""
     before = await DELIVERIES.find(call, delivery_id, for_update=True)
     lease = timedelta(seconds=call.webhooks.timeout_s + LEASE_MARGIN_S)
     # A delivery that is due sooner than that may be in progress, and would be sent twice at once.

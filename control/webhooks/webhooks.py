@@ -35,7 +35,7 @@ Events = Annotated[list[EventType], Meta(max_length=len(EventType))]
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook without its secret. events: the types it gets, null for all."""
+    """A webhook without its secret. events: the event types that it receives; null for all."""
 
     id: UUID
     organization_id: UUID
@@ -48,14 +48,14 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookWithSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """secret: for verifying signatures; shown now and never again."""
+    """secret: verifies signatures. It is shown only in this response."""
 
     webhook: Webhook
     secret: str
 
 
 class NewWebhook(Body, frozen=True, kw_only=True):
-    """url: https, on the public internet unless the deployment allows others. events: null for all."""
+    """url: an https URL on the public internet, unless the deployment allows others. events: null for all types."""
 
     url: Url
     description: Description = ""
@@ -63,7 +63,7 @@ class NewWebhook(Body, frozen=True, kw_only=True):
 
 
 class WebhookChanges(Body, frozen=True, kw_only=True):
-    """What to change; what is left out stays."""
+    """The fields to change. Omitted fields keep their values."""
 
     url: Url | UnsetType = UNSET
     description: Description | UnsetType = UNSET
@@ -87,7 +87,7 @@ async def list_webhooks(call: AdminCall, organization_id: UUID, query: PageQuery
 
 
 async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhook) -> WebhookWithSecret:
-    """Make a webhook. The answer holds its secret, this once."""
+    """Create a webhook. Only this response contains its secret."""
     await call.require_organization(organization_id)
     check_url(body.url, allow_private=call.webhooks.allow_private_addresses)
     await WEBHOOKS.require_room(call, organization_id)
@@ -103,12 +103,12 @@ async def create_webhook(call: AdminCall, organization_id: UUID, body: NewWebhoo
 
 
 async def get_webhook(call: AdminCall, webhook_id: UUID) -> Webhook:
-    """One webhook."""
+    """Get a webhook."""
     return await WEBHOOKS.find(call, webhook_id)
 
 
 async def update_webhook(call: AdminCall, webhook_id: UUID, body: WebhookChanges) -> Webhook:
-    """Change a webhook, disable or enable it. What is on its way to a disabled one is given up."""
+    """Change, disable or enable a webhook. Disabling it abandons its pending deliveries."""
     before = await WEBHOOKS.find(call, webhook_id, for_update=True)
     if body.url is not UNSET:
         check_url(body.url, allow_private=call.webhooks.allow_private_addresses)
@@ -116,12 +116,12 @@ async def update_webhook(call: AdminCall, webhook_id: UUID, body: WebhookChanges
 
 
 async def delete_webhook(call: AdminCall, webhook_id: UUID) -> Deleted:
-    """Remove a webhook and the log of its deliveries."""
+    """Remove a webhook and its delivery log."""
     return await WEBHOOKS.delete(call, await WEBHOOKS.find(call, webhook_id, for_update=True))
 
 
 async def rotate_webhook_secret(call: AdminCall, webhook_id: UUID, body: Rotation) -> WebhookWithSecret:
-    """Give a webhook a new secret; until the end of the overlap deliveries carry a signature by each."""
+    """Give a webhook a new secret. Until the end of the overlap, deliveries carry a signature for each secret."""
     before = await WEBHOOKS.find(call, webhook_id, for_update=True)
     body.require_room(before.previous_secret_expires_at, "signs")
     secret = new_secret()
@@ -135,9 +135,10 @@ async def rotate_webhook_secret(call: AdminCall, webhook_id: UUID, body: Rotatio
 
 
 async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
-    """Send a `webhook.test` event to this webhook alone, whatever types it gets. It is tried once.
+    """Send a `webhook.test` event to this webhook only, whatever event types it receives. Delivery is tried once.
 
-    A setting of the deployment bounds how many tests of an organization may wait for their delivery.
+    A setting limits how many test events of an organization may await delivery
+    (`gateway.admin.webhooks.pending_tests`).
     """
     webhook = await WEBHOOKS.find(call, webhook_id)
     await call.lock_organization(webhook.organization_id)

@@ -29,7 +29,8 @@ class Topic(StrEnum):
 
 
 class News(Struct, frozen=True):
-    """A changed topic. organization_id: whose data changed; None for the deployment's, which only operators see."""
+    """A changed topic. organization_id: the organization whose data changed; None for the deployment's data, which only
+    operators see."""
 
     topic: Topic
     organization_id: UUID | None = None
