@@ -21,10 +21,10 @@ class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read them."""
 
     host: str = "127.0.0.1"
-    """Address to listen on for /metrics. Use any other than this machine's own only in a private network."""
+    """Address to listen on for /metrics. Use an address other than loopback only in a private network."""
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
-    """TCP port; 0: none, except under `up`, which then chooses one. Where `up` starts several of a kind, the first has
-    this port and each further one the next."""
+    """TCP port. 0 turns /metrics off, except under `up`, which then chooses a port. If `up` starts several processes of
+    a kind, the first one uses this port and each further one the next."""
 
 
 @contextlib.contextmanager

@@ -29,32 +29,33 @@ class GatewayConfig(ServingConfig, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     """Address to listen on. 0.0.0.0 opens the API to the network."""
     port: Annotated[int, Meta(ge=1, le=65_535)] = 8000
-    """Port to listen on; several instances share it."""
+    """Port to listen on. Several instances share it."""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=1_073_741_824)] = 8 * 1024 * 1024
-    """Largest request body taken."""
+    """Maximum size of a request body."""
     metrics: MetricsConfig = MetricsConfig()
     """Prometheus metrics of one instance."""
     cors_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call the API from a browser, such as `https://app.example.com`; `*`: all. The admin
-    API and the console are left out. A page that holds a key shows it to its visitors: give it short-lived ones."""
+    """Origins of web pages that may call the API from a browser, such as `https://app.example.com`; `*` allows all. It
+    does not apply to the admin API and the console. A page that contains a key reveals it to its visitors, so use
+    short-lived keys."""
     connections: ConnectionsConfig = ConnectionsConfig()
     """Limits and timeouts of clients' connections."""
     tls: TlsConfig = TlsConfig()
     """HTTPS on the public port."""
     leave_after_s: Annotated[float, Meta(ge=0, le=300)] = 5.0
-    """After SIGTERM a gateway takes new connections for this long, ends each with its answer, and answers /readyz with
-    503: load balancers stop sending before the port closes. Under `slipstream up`, whose gateways no load balancer
-    looks at, the default counts as 0."""
+    """Time after SIGTERM in which a gateway still accepts connections, closes each one after its response, and answers
+    /readyz with 503, so that load balancers stop sending requests before the port closes. Under `slipstream up`, whose
+    gateways have no load balancer, the default counts as 0."""
     drain_timeout_s: Annotated[float, Meta(gt=0, le=3_600)] = 30.0
-    """Longest time that running requests may take to finish on shutdown."""
+    """Longest time that running requests may take to finish during shutdown."""
     trace_flush_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
-    """Interval between writes of phase records to the database."""
+    """Interval between writes of request traces to the database."""
     tokenizing: TokenizingConfig = TokenizingConfig()
     """Counting and encoding prompts."""
     requests: RequestConfig = RequestConfig()
     """Limits of one request."""
     router: RouterClientConfig = RouterClientConfig()
-    """The way to the router."""
+    """The connection to the router."""
     auth: AuthConfig = AuthConfig()
     """Key verification."""
     autocomplete: AutocompleteConfig = AutocompleteConfig()
@@ -64,7 +65,7 @@ class GatewayConfig(ServingConfig, frozen=True, forbid_unknown_fields=True):
     shadow: ShadowConfig = ShadowConfig()
     """Copies of requests to candidates."""
     stream_audit: Fixed[StreamAuditConfig] = StreamAuditConfig()
-    """The known stream by which networks are audited."""
+    """The stream with which networks are audited."""
     desired: Fixed[DesiredConfig] = DesiredConfig()
     """Following the desired state."""
     limits: LimitsConfig = LimitsConfig()

@@ -18,15 +18,15 @@ class GatewaySettings(GatewayConfig, frozen=True, forbid_unknown_fields=True):
     admin: AdminConfig = AdminConfig()
     """The admin API and webhooks."""
     console: ConsoleConfig = ConsoleConfig()
-    """The console, and signing in to it."""
+    """The console and its sign-in."""
 
 
 class ControlConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The address of the admin API and the console. Their other settings: `gateway.admin`, `gateway.console`."""
 
     mounted: bool = True
-    """Serve them on the gateways' port. False: `slipstream control` serves them at an address of their own, so that an
-    operator's query never shares a process with customers' streams."""
+    """Serve the admin API and the console on the gateways' port. If false, `slipstream control` serves them at a
+    separate address, so that an operator's query never shares a process with customers' streams."""
     host: str = "127.0.0.1"
     """Address that `slipstream control` listens on."""
     port: Annotated[int, Meta(ge=1, le=65_535)] = 8001

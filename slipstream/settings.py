@@ -68,7 +68,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     router: RouterConfig = RouterConfig()
     """The router."""
     engine: EngineConfig = EngineConfig()
-    """Every embedded engine, where `engine` of its pool says nothing else; `up` gives each its model, name and port."""
+    """Every embedded engine, unless its pool's `engine` overrides a setting. `up` gives each engine its model, name and
+    port."""
     worker: WorkerConfig = WorkerConfig()
     """Background work."""
     evals: EvalsConfig = EvalsConfig()
@@ -78,13 +79,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     logging: LoggingConfig = LoggingConfig()
     """Logs of all processes."""
     slo: SloConfig = SloConfig()
-    """Service level objectives: what requests are promised, and judged by."""
+    """Service level objectives, which requests are judged by."""
     tracing: TracingConfig = TracingConfig()
-    """Where spans of requests go."""
+    """Export of request spans."""
     models: tuple[Model, ...] = ()
     """Models as clients see them. Empty: `up` serves the two models that come with Slipstream on embedded engines."""
     pools: tuple[PoolSettings, ...] = ()
-    """What serves `models`: engines by URL, and embedded ones that `up` starts. Given models, `up` starts no others."""
+    """Engines that serve `models`: external ones by URL, and embedded ones that `up` starts. If `models` is set, `up`
+    starts no other engines."""
 
     @property
     def data(self) -> DataFolder:

@@ -45,24 +45,24 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: MetricsConfig = MetricsConfig()
     """One worker's Prometheus metrics."""
     roll_up_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 3.0
-    """Seconds between runs of the usage roll-up: how old the totals of the admin API may be. Each run replaces whole
-    hours; where that takes long, the next one waits ten times as long as it took."""
+    """Interval between runs of the usage roll-up, and so the age of the admin API's totals. Each run replaces whole
+    hours. After a slow run, the next one waits ten times as long as that run took."""
     ledger: UpkeepConfig = UpkeepConfig()
-    """What else is done for the ledger."""
+    """Upkeep of the ledger."""
     prefixes: PrefixUpkeepConfig = PrefixUpkeepConfig()
     """Upkeep of the samples of prompts' prefixes."""
     completions: CompletionUpkeepConfig = CompletionUpkeepConfig()
-    """What is added up of completions."""
+    """Totals of completions."""
     releases: ReleasesConfig = ReleasesConfig()
     """How releases are advanced."""
     evidence: EvidenceConfig = EvidenceConfig()
-    """How long it is kept what verdicts were made of."""
+    """Retention of the evidence of verdicts."""
     shadow: ShadowUpkeepConfig = ShadowUpkeepConfig()
-    """How long pairs of answers, and reviews of them, are kept."""
+    """Retention of answer pairs and their reviews."""
     audit: AuditConfig = AuditConfig()
-    """What is kept of the audit log outside the database."""
+    """Records of the audit log outside the database."""
     visibility_timeout_s: Fixed[Annotated[int, msgspec.Meta(ge=60, le=86400)]] = 3600
-    """A task not finished for this long is given to another worker; must be longer than any task takes."""
+    """Time after which an unfinished task is given to another worker. It must be longer than any task takes."""
 
 
 def ready_file(data: DataFolder, queues: Iterable[Queue]) -> Path:

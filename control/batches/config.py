@@ -28,8 +28,9 @@ class BatchesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Files and batches."""
 
     storage: str = ""
-    """Where files are: an absolute folder, or `s3://bucket/prefix` (needs `pip install slipstream[s3]`; credentials
-    from the usual `AWS_…` variables). All gateways and workers must reach it. Empty: `files` in the data folder."""
+    """Location of files: an absolute folder, or `s3://bucket/prefix` (needs `pip install slipstream[s3]`, and
+    credentials from the usual `AWS_…` variables). All gateways and workers must reach it. Empty: `files` in the data
+    folder."""
     s3_endpoint: str = ""
     """URL of an S3 server other than Amazon's, such as `http://minio:9000`."""
 

@@ -108,13 +108,13 @@ class TokenCostQuery(Query, frozen=True, kw_only=True):
 
 
 async def get_token_costs(call: AdminCall, organization_id: UUID, query: TokenCostQuery) -> TokenCostReport:
-    """Get what an organization paid per million good tokens, separately for input and output, by tier and length class."""
+    """Get what an organization paid per million good input and output tokens, by tier and length class."""
     await call.require_organization(organization_id)
     return await _report(call, query, organization_id)
 
 
 async def get_token_costs_of_all(call: AdminCall, query: TokenCostQuery) -> TokenCostReport:
-    """Get what tenants paid per million good tokens, separately for input and output, by tenant, tier and length class."""
+    """Get what tenants paid per million good input and output tokens, by tenant, tier and length class."""
     return await _report(call, query, None)
 
 

@@ -23,53 +23,53 @@ DEFAULT_SCHEDULE = "0 2 * * *"
 
 
 class EvalsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Runs of evals, and the nights that are asked by themselves."""
+    """Runs of evals, and the scheduled nights."""
 
     schedule: str = DEFAULT_SCHEDULE
-    """Time of the nightly evals of every model: minute, hour, day of the month, month and day of the week, as in a
-    crontab, in UTC. Empty: never. A night whose moment passes while no worker runs is left out, and so are those of a
-    deployment's first six hours."""
+    """Time of the nightly evals of all models in crontab format (minute, hour, day of the month, month, day of the
+    week), in UTC. Empty: never. A night is skipped if no worker runs at that moment, and during a deployment's first
+    six hours."""
     models: tuple[str, ...] = ()
-    """Models that the schedule asks; empty: all but those on pools of the driver `openai`, whose engines may be another
-    provider's and cost money."""
+    """Models of the nightly evals. Empty: all except those on pools of the driver `openai`, whose engines may belong to
+    another provider and cost money."""
     slices: tuple[str, ...] = ()
-    """Slices of the schedule, for each model those that fit its tier; empty: all."""
+    """Slices of the nightly evals. A model gets those that fit its tier. Empty: all."""
     items: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 40
-    """Items of each slice per night. Four consecutive nights ask different ones; the fifth repeats the first's."""
+    """Items of each slice per night. Four consecutive nights use different items; the fifth repeats the first night's.
+    """
     automatic_rollback: bool = False
-    """A night that finds a model worse than its previous version undoes the promotion that changed it, if that is no
-    more than 14 nights old. Otherwise the rollback is only proposed."""
+    """If a night finds a model worse than its previous version, undo the promotion that changed it, if the promotion is
+    no more than 14 nights old. Otherwise, only propose the rollback."""
     slices_folder: str = ""
-    """Folder with files of questions, which become slices too: published sets and your own
-    (docs/guides/add-a-slice.md). Empty: generated questions only."""
+    """Folder with question files, each of which becomes a slice: published sets and your own
+    (docs/guides/add-a-slice.md). Empty: only generated questions."""
     code_isolation: Isolation = Isolation.NAMESPACES
-    """Isolation of programs that models write: answers of the slices `code` and `code_tests`, and of question files
-    with tests. `process` is for machines without namespaces, where such slices are refused otherwise: such a program
-    can then read all files of the worker's account."""
+    """Isolation of programs written by models: answers of the slices `code` and `code_tests`, and of question files
+    with tests. `process` is for machines without namespaces, on which such slices are otherwise refused. With it, such
+    a program can read all files of the worker's account."""
     long_text_tokenizer: str = ""
-    """Folder of a model by whose tokenizer long texts (RULER) are as long as `evals.long_text_lengths` says; empty:
-    none are asked."""
+    """Folder of the model whose tokenizer measures long texts (RULER) for `evals.long_text_lengths`. Empty: long texts
+    are not used."""
     long_text_lengths: tuple[Annotated[int, msgspec.Meta(ge=500, le=1_000_000)], ...] = (1000, 4000)
-    """Lengths of long texts in tokens, question and answer together."""
+    """Lengths of long texts in tokens, including question and answer."""
     url: str = ""
-    """The gateway to ask, such as `https://api.example.com`; workers also send batches' lines and background responses
-    there. Empty: the one
-    that `gateway.host` and `gateway.port` name, on this machine."""
+    """URL of the gateway to query, such as `https://api.example.com`. Workers also send batches' lines and background
+    responses there. Empty: this machine, with `gateway.host` and `gateway.port`."""
     ca_file: str = ""
-    """Certificates that gateway's certificate is checked by, as PEM; empty: those the machine trusts, and the gateway's
-    own (`gateway.tls.certificate_file`) where no `url` is set."""
+    """PEM file of certificates with which the gateway's certificate is verified. Empty: those that the machine trusts
+    and, without `url`, the gateway's own (`gateway.tls.certificate_file`)."""
     api_key_file: str = ""
-    """File with the key to ask by: one with the scope `evals`. Empty: a worker makes a key and keeps it in
-    `evals.key` in the data folder."""
+    """File with an inference key that has the scope `evals`. Empty: a worker creates a key and keeps it in `evals.key`
+    in the data folder."""
     at_once: Annotated[int, msgspec.Meta(ge=1, le=256)] = 8
-    """Most items in flight, of all that a worker has in hand."""
+    """Maximum number of concurrent items of one worker."""
     answer_timeout_s: Fixed[Annotated[float, msgspec.Meta(gt=0, le=3600)]] = 300.0
-    """Timeout of one answer, with its wait for an engine."""
+    """Time limit of one answer, including the wait for an engine."""
     patience_s: Fixed[Annotated[float, msgspec.Meta(gt=0, le=86_400)]] = 900.0
-    """How long an item is retried while the gateway or its engines are unavailable, and a store is retried while the
-    database is away; then its run fails."""
+    """How long an item is retried while the gateway or its engines are unavailable, and storing is retried while the
+    database is unreachable. After that, the run fails."""
     lease_s: Annotated[float, msgspec.Meta(ge=2, le=600)] = 30.0
-    """How long a killed worker's run stays leased."""
+    """How long the run of a killed worker stays leased."""
 
     def check(self) -> None:
         """Raise ConfigError for an invalid schedule, or an unknown slice."""

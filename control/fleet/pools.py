@@ -23,7 +23,7 @@ class FleetPools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaWeight(Body, frozen=True, kw_only=True):
-    """The share of load relative to the pool's other replicas. With 0, the replica is drained: running requests finish."""
+    """The share of load relative to the pool's other replicas. 0 drains the replica: running requests finish."""
 
     weight: Annotated[float, Meta(ge=0, le=1_000_000)]
 

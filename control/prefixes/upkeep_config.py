@@ -17,18 +17,18 @@ class PrefixUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """The worker's upkeep of the samples."""
 
     roll_up_every_s: Period = 300.0
-    """Seconds between two runs of the sums by hour; each is followed by a look for shares that have dropped."""
+    """Interval between two runs of the hourly sums. Each run then looks for shares that have dropped."""
     sample_retention_days: Days = 7
-    """How long the sample of a single request is kept: some 300 bytes, and 8 more for each 512 tokens of its prompt.
-    `slipstream usage workload` reads them."""
+    """Days for which the sample of a single request is kept. It takes some 300 bytes, plus 8 for each 512 tokens of its
+    prompt. `slipstream usage workload` reads the samples."""
     share_retention_days: Fixed[Days] = 400
-    """How long the sums by hour, and the drops, are kept."""
+    """Days for which the hourly sums and the drops are kept."""
     window_s: Annotated[float, Meta(ge=60, le=86_400)] = 900.0
-    """The latest stretch whose share is compared with the hours before."""
+    """Length of the most recent period, whose share is compared with the hours before."""
     usual_hours: Fixed[Annotated[int, Meta(ge=1, le=720)]] = 24
     """Number of previous hours that define the usual share."""
     least_requests: Fixed[Annotated[int, Meta(ge=1)]] = 50
-    """Fewer requests, in the stretch or in an hour, say nothing."""
+    """Minimum number of requests, in the recent period or in an hour, for a comparison."""
     dropped_to: Fixed[Annotated[float, Meta(gt=0, lt=1)]] = 0.5
     """A share has dropped at this part of the usual one or less."""
     recovered_to: Fixed[Annotated[float, Meta(gt=0, le=1)]] = 0.75

@@ -17,61 +17,63 @@ OPERATOR = "operator"
 
 
 class GroupRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What members of one group of the identity provider are here."""
+    """The role of the members of one group of the identity provider."""
 
     group: Annotated[str, Meta(min_length=1, max_length=500)]
-    """As the provider's claim has it."""
+    """The group's name in the provider's claim."""
     role: Role
-    """Their role."""
+    """Role of the group's members."""
     organization: Annotated[str, Meta(min_length=1, max_length=100)] = OPERATOR
-    """Id of their organization; `operator`: the one that runs the deployment."""
+    """Id of their organization, or `operator` for the organization that runs the deployment."""
 
 
 class OidcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Signing in by OpenID Connect: the code flow with PKCE. Off while `issuer` is empty."""
+    """Sign-in by OpenID Connect (code flow with PKCE). It is off while `issuer` is empty."""
 
     issuer: str = ""
-    """The provider's URL, as its tokens have it in `iss`; `/.well-known/openid-configuration` is read below it."""
+    """The provider's URL, exactly as in its tokens' `iss`. Its configuration is read from
+    `/.well-known/openid-configuration` below this URL."""
     client_id: str = ""
-    """What the provider knows this deployment by."""
+    """This deployment's client id at the provider."""
     client_secret_env: str = ""
-    """The NAME of an environment variable of the gateway that holds the client's secret. Empty: a public client."""
+    """Name of the gateway's environment variable that contains the client secret. Empty: a public client."""
     name: Annotated[str, Meta(min_length=1, max_length=60)] = "single sign-on"
-    """What the button says: `Sign in with …`."""
+    """The provider's name on the button `Sign in with …`."""
     scopes: tuple[str, ...] = ("openid", "email", "profile")
-    """What is asked for; a provider may want `groups` for the claim below."""
+    """Requested scopes. Some providers require `groups` for the claim below."""
     groups_claim: str = "groups"
-    """Claim of the ID token or of the user info that lists a person's groups."""
+    """The claim of the ID token or of the user info that lists a person's groups."""
     groups: tuple[GroupRole, ...] = ()
-    """Who of the provider is what here; the first that fits counts, and makes the member where there is none. Empty:
-    only people who are members already, found by their verified e-mail address, sign in."""
+    """Roles by group. The first group that matches decides, and creates the member if missing. Empty: only existing
+    members can sign in, identified by their verified e-mail address."""
     timeout_s: Fixed[Annotated[float, Meta(gt=0, le=60)]] = 10.0
-    """Longest wait for one answer of the provider."""
+    """Longest wait for one response from the provider."""
 
 
 class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The console, `/console`, and the sessions of those who sign in to it."""
+    """The console, `/console`, and its sessions."""
 
     enabled: bool = True
-    """Serve the console, and let its sessions use the admin API. Keys are not concerned."""
+    """Serve the console, and let its sessions use the admin API. Admin keys are not affected."""
     public_url: str = ""
-    """Where browsers find this deployment: `https://slipstream.example.com`. Empty: as each request says by its `Host`
-    header, and by `X-Forwarded-Proto` where it comes from one of `gateway.connections.trusted_proxies`."""
+    """URL at which browsers reach this deployment, such as `https://slipstream.example.com`. Empty: it follows from
+    each request's `Host` header and, for requests from `gateway.connections.trusted_proxies`, from `X-Forwarded-Proto`.
+    """
     secure_cookies: Literal["auto", "always"] = "auto"
-    """`auto`: cookies are for https alone where the request came by it. `always`: sign-in over http is impossible."""
+    """`auto`: cookies of sign-ins over https are sent only over https. `always`: sign-in over http is impossible."""
     passwords: bool = True
-    """Accounts may sign in by a password. Turn it off where OpenID Connect shall be the only way."""
+    """Allow sign-in with a password. Turn this off if OpenID Connect should be the only way."""
     session_idle_s: Annotated[float, Meta(ge=60, le=2_592_000)] = 3_600.0
-    """A session ends when it was not used for so long; what an open page asks by itself is no use."""
+    """Time without use after which a session ends. Automatic updates of an open page do not count as use."""
     session_lifetime_s: Annotated[float, Meta(ge=300, le=7_776_000)] = 43_200.0
-    """A session ends so long after signing in, however much it is used."""
+    """Time after sign-in at which a session ends, regardless of use."""
     link_lifetime_s: Annotated[float, Meta(ge=60, le=2_592_000)] = 259_200.0
-    """How long a one-time link opens: the first start's, an invitation, a reset."""
+    """Time for which a one-time link is valid: the link of the first start, an invitation, or a reset."""
     lockout_s: Fixed[Annotated[float, Meta(ge=10, le=86_400)]] = 900.0
-    """Longest pause between attempts for one e-mail address, or from one network, that keep failing; it starts at
-    ten seconds, and doubles."""
+    """Longest pause between failing attempts for one e-mail address or from one network. The first pause is ten
+    seconds, and each one doubles."""
     oidc: OidcConfig = OidcConfig()
-    """Signing in by a provider of identities."""
+    """Sign-in through an identity provider."""
 
     def check(self) -> None:
         """Raises ConfigError for settings that contradict each other."""

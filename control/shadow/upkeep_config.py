@@ -13,9 +13,9 @@ Days = Annotated[int, Meta(ge=1, le=36_500)]
 
 
 class ShadowUpkeepConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the worker forgets."""
+    """The worker's retention of pairs."""
 
     pair_retention_days: Days = 90
-    """Days the numbers of pairs, and votes, are kept. A release's count of votes is kept until it ends."""
+    """Days for which the figures of pairs, and votes, are kept. A release's number of votes is kept until it ends."""
     text_retention_days: Fixed[Days] = 14
-    """Days the texts of reviews are kept; at most as long as pairs."""
+    """Days for which the texts of reviews are kept, at most as long as pairs."""

@@ -16,16 +16,16 @@ from contracts.objectives import OBJECTIVES, Objective
 
 
 class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Objectives, and how long is remembered what was kept of them."""
+    """Objectives, and the retention of their results."""
 
     objectives: Annotated[tuple[Objective, ...], msgspec.Meta(min_length=1)] = OBJECTIVES
-    """One for each tier and length that is promised something; requests of others are in no budget. Workers write them
-    into the database when they start, as a new version if they differ: minutes that are over stay judged as they
-    were."""
+    """One objective for each promised tier and length. Requests of other tiers and lengths count for no budget. Workers
+    write the objectives into the database when they start, as a new version if they differ. Past minutes keep their
+    judgement."""
     retention_days: Annotated[int, msgspec.Meta(ge=29, le=36_500)] = 92
-    """How long minutes are kept; error budgets need the last 28 days."""
+    """Days for which results by minute are kept. Error budgets need the last 28 days."""
     roll_up_every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 20.0
-    """Seconds between two times that minutes with news are added up: how old error budgets and goodput may be."""
+    """Interval between two roll-ups of new minutes, and so the age of error budgets and goodput."""
 
     def check(self) -> None:
         """Raise ConfigError for a tier and length with two objectives."""

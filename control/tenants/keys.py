@@ -154,7 +154,7 @@ async def update_key(call: AdminCall, key_id: UUID, body: KeyChanges) -> Key:
 
 
 async def rotate_key(call: AdminCall, key_id: UUID, body: Rotation) -> KeyWithSecret:
-    """Give a key a new secret. The old one stays valid until the end of the overlap; limits and usage are unaffected."""
+    """Give a key a new secret. The old one stays valid until the end of the overlap. Limits and usage do not change."""
     key, secret = await KEYS.rotate(call, key_id, body)
     return KeyWithSecret(key=key, secret=secret)
 

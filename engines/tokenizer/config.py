@@ -11,12 +11,13 @@ from contracts.fixed import Fixed
 
 
 class TokenizingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on the prompts that are tokenized at a time, and that may wait."""
+    """Limits on prompts that are being tokenized or wait to be tokenized."""
 
     threads: Annotated[int, Meta(ge=1, le=64)] = 2
-    """Prompts tokenized at a time, at most one of each organization: with two or more, an organization that floods a
-    gateway with long prompts leaves a thread to the others. Short prompts (4 kB) need none."""
+    """Number of prompts tokenized at the same time, at most one of each organization. With two or more, an organization
+    that floods a gateway with long prompts leaves a thread to the others. Short prompts (4 kB) need no thread."""
     organization_jobs: Fixed[Annotated[int, Meta(ge=1, le=100_000)]] = 1_024
-    """Prompts of one organization that may wait for a thread or hold one; further ones are refused with 429."""
+    """Maximum number of one organization's prompts that wait for a thread or use one. Further ones are refused with
+    429."""
     organization_bytes: Fixed[Annotated[int, Meta(ge=1_024, le=1 << 40)]] = 32 * 1024 * 1024
-    """Bytes of those prompts together; a single prompt is always accepted."""
+    """Maximum size of those prompts together. A single prompt is always accepted."""

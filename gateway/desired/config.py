@@ -13,9 +13,9 @@ class DesiredConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How soon an instance notices a new version."""
 
     poll_s: Seconds = 1.0
-    """Time between two looks at the table when nothing was announced; a version whose announcement was lost waits this
-    long."""
+    """Interval between two reads of the table without an announcement. A version whose announcement was lost is found
+    after this time."""
     heartbeat_s: Seconds = 1.0
-    """Time between two checks that announcements would arrive."""
+    """Interval between two checks that announcements still arrive."""
     timeout_s: Seconds = 5.0
     """Longest wait for the database in one attempt."""

