@@ -50,13 +50,19 @@ class ControlTokens:
         match = next(self._matches(text), None)
         return match[0] if match else None
 
+    def possible(self, texts: Iterable[str]) -> bool:
+        """Whether any of the texts has a character with which a control string begins or ends. If none has one, as in
+        most requests, no text is `risky`, and none becomes so by joining them."""
+        ends = self._ends
+        for text in texts:
+            for character in ends:
+                if character in text:
+                    return True
+        return False
+
     def risky(self, text: str) -> bool:
         """Whether the text contains a control string, or could form one together with adjacent text."""
-        # most texts have none of the two to four characters with which control strings begin or end
-        for character in self._ends:
-            if character in text:
-                break
-        else:
+        if not self.possible((text,)):
             return False
         return self.find(text) is not None or self._edge(text) > 0 or self._front(text) > 0
 

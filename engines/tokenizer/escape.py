@@ -33,12 +33,13 @@ class Escape:
         """Raises InvalidField if anything is replaced and a text itself has half of a surrogate pair."""
         self._control = control
         self._pieces: list[str] = []
-        self.needed = any(control.risky(text) for text in texts((messages, tools)))
+        written = texts((messages, tools))
+        self.needed = control.possible(written) and any(map(control.risky, written))
         """False if nothing was replaced; `messages` and `tools` are then the originals."""
         self.messages: Sequence[JsonObject] = messages
         self.tools: Sequence[JsonObject] | None = tools
         if self.needed:
-            for text in texts((messages, tools)):
+            for text in written:
                 require_sound(text)
             self.messages = self._walk(messages)
             self.tools = self._walk(tools)

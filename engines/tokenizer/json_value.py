@@ -45,18 +45,20 @@ def require_bounded(value: Any, param: str, bounds: JsonBounds) -> None:
             raise _too_deep(param, bounds)
 
 
-def texts(value: Any) -> Iterator[str]:
+def texts(value: Any) -> list[str]:
     """All texts in a value, including keys, in no particular order."""
+    found: list[str] = []
     left = [value]
     while left:
         inner = left.pop()
         if isinstance(inner, str):
-            yield inner
+            found.append(inner)
         elif isinstance(inner, dict):
             left.extend(inner)
             left.extend(inner.values())
         elif isinstance(inner, list | tuple):
             left.extend(inner)
+    return found
 
 
 def size_up_to(value: Any, most_bytes: int) -> int:

@@ -69,6 +69,8 @@ class ChatTemplate:
             raise ConfigError(
                 f"{origin} cannot be compiled: {_said(in_words(error))}. Correct the template, or use another file"
             ) from None
+        # jinja2 would copy a chain of two mappings for each rendering, key by key
+        self._template.globals = dict(self._template.globals)
 
     def prepared(
         self, messages: Sequence[JsonObject], bounds: JsonBounds, check: Check | None = None
@@ -80,16 +82,22 @@ class ChatTemplate:
         and other parts are refused. check: called before the contents change. Raises InvalidField for more values than
         a template may walk through, and UnsupportedField, which names the part, for a part that is not text.
         """
-        messages = [_with_parsed_arguments(message, index, bounds) for index, message in enumerate(messages)]
+        prepared = list(messages)
+        for index, message in enumerate(prepared):
+            if message.get("tool_calls"):
+                prepared[index] = _with_parsed_arguments(message, index, bounds)
         if check is not None:
-            check(messages)
+            check(prepared)
         # the arguments were text until now, and only their own depth counts
         parsed = msgspec.structs.replace(bounds, max_depth=bounds.max_depth + ARGUMENTS_DEPTH)
-        require_bounded(messages, "messages", parsed)
-        messages = [_with_content(message) for message in messages]
-        if self._takes_parts:
-            return messages
-        return [_with_text(message, index) for index, message in enumerate(messages)]
+        require_bounded(prepared, "messages", parsed)
+        for index, message in enumerate(prepared):
+            content = message.get("content")
+            if content is None:
+                prepared[index] = {**message, "content": ""}
+            elif not isinstance(content, str) and not self._takes_parts:
+                prepared[index] = _with_text(message, index)
+        return prepared
 
     def render(
         self,
@@ -211,14 +219,9 @@ def _json_filter(allowance: Allowance) -> Callable[..., str]:
     return to_json
 
 
-def _with_content(message: JsonObject) -> JsonObject:
-    return message if message.get("content") is not None else {**message, "content": ""}
-
-
 def _with_text(message: JsonObject, index: int) -> JsonObject:
+    """The message with its content parts joined."""
     content = message["content"]
-    if isinstance(content, str):
-        return message
     for number, part in enumerate(content):
         if part.get("type") != "text":
             field = f"messages[{index}].content[{number}]"
@@ -231,11 +234,8 @@ def _with_text(message: JsonObject, index: int) -> JsonObject:
 
 
 def _with_parsed_arguments(message: JsonObject, index: int, bounds: JsonBounds) -> JsonObject:
-    calls = message.get("tool_calls")
-    if not calls:
-        return message
     field = f"messages[{index}].tool_calls"
-    parsed = [_with_parsed_call(call, f"{field}[{at}]", bounds) for at, call in enumerate(calls)]
+    parsed = [_with_parsed_call(call, f"{field}[{at}]", bounds) for at, call in enumerate(message["tool_calls"])]
     return {**message, "tool_calls": parsed}
 
 

@@ -24,7 +24,7 @@ from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.healing import Opening, TokenBeginnings, TokenIndex, healed, spells_any_text
-from engines.tokenizer.json_value import JsonBounds, require_bounded
+from engines.tokenizer.json_value import JsonBounds, require_bounded, texts
 from engines.tokenizer.longest import longest_token_bytes
 from engines.tokenizer.segment_cache import SegmentCache, cuts_words, parts
 from engines.tokenizer.sound import require_sound
@@ -302,6 +302,10 @@ class Tokenizer:
     def _beginnings(self) -> TokenBeginnings:
         texts = (self._token_bytes or {}).items()
         return TokenBeginnings(text for id_, text in texts if id_ not in self.control_ids)
+
+    def may_spell_control(self, value: Any) -> bool:
+        """Whether `special_in` could find anything in the texts of a JSON value, or in several of them joined."""
+        return self._has_loose_controls or self._control.possible(texts(value))
 
     def special_in(self, text: str) -> str | None:
         """The first control string in the text, or None. For engines that cannot distinguish it from the real token."""

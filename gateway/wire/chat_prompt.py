@@ -68,6 +68,8 @@ async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> list
         require_plain(tokenizer, prompt.template_kwargs, "chat_template_kwargs")
 
     def require_plain_messages(parsed: Sequence[dict[str, Any]]) -> None:
+        if not tokenizer.may_spell_control((messages, parsed, tools)):
+            return
         # check the values as templates see them, after JSON's escapes are undone
         for index, (message, seen) in enumerate(zip(messages, parsed, strict=True)):
             for name, value in message.items():
