@@ -53,8 +53,8 @@ class Connection(asyncio.Protocol):
     def send(self, data: bytes, opening: str = "") -> EngineStream:
         """Write one request; returns the stream that receives its response. opening: see `EngineRequest.opening`."""
         assert self._transport is not None
-        transport, origin = self._transport, self._pool.origin
-        stream = CutStream(transport, origin, opening) if opening else EngineStream(transport, origin)
+        transport, origin, loop = self._transport, self._pool.origin, self.lost.get_loop()
+        stream = CutStream(transport, origin, loop, opening) if opening else EngineStream(transport, origin, loop)
         self._stream = stream
         if self._parser is None:
             self._parser = httptools.HttpResponseParser(self)
@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         stream, self._stream = self._stream, None
+        self._parser = None  # it refers to this connection; only the garbage collector would free both
         if stream is not None:
             if error is None and stream.status and not self._framed:
                 stream.end()  # without a length or chunks, the body ends with the connection

@@ -18,7 +18,7 @@ RETRY_AFTER_S = 1.0
 class EngineStream:
     """One response as it arrives. The reader must always call `close`, which costs nothing after a clean end."""
 
-    def __init__(self, transport: asyncio.Transport, origin: Origin) -> None:
+    def __init__(self, transport: asyncio.Transport, origin: Origin, loop: asyncio.AbstractEventLoop) -> None:
         """Only `Connection.send` calls this."""
         self.status = 0
         """0 until the response's head has arrived."""
@@ -29,7 +29,8 @@ class EngineStream:
         relay uses it to pass bytes on without waiting. It must not raise."""
         self._transport = transport
         self._origin = origin
-        self._loop = asyncio.get_running_loop()
+        self.loop = loop
+        """Kept, because Python 3.11 asks the kernel for its process id to find the running loop."""
         self.pieces: list[bytes] = []
         """Unread chunks of the body. The code that adds a chunk also adds its size to `unread_bytes`, and calls
         `changed` once it has parsed the whole read."""
@@ -54,7 +55,7 @@ class EngineStream:
         if self.status:
             return
         self._late = False
-        timer = self._loop.call_later(timeout_s, self._give_up)
+        timer = self.loop.call_later(timeout_s, self._give_up)
         try:
             while not self.status:
                 if self._error is not None:
@@ -138,7 +139,7 @@ class EngineStream:
             self._waiter.set_result(None)
 
     async def _change(self) -> None:
-        self._waiter = self._loop.create_future()
+        self._waiter = self.loop.create_future()
         try:
             await self._waiter
         finally:
@@ -148,8 +149,10 @@ class EngineStream:
 class CutStream(EngineStream):
     """A response whose choices begin with an opening, which the reader does not receive."""
 
-    def __init__(self, transport: asyncio.Transport, origin: Origin, opening: str) -> None:
-        super().__init__(transport, origin)
+    def __init__(
+        self, transport: asyncio.Transport, origin: Origin, loop: asyncio.AbstractEventLoop, opening: str
+    ) -> None:
+        super().__init__(transport, origin, loop)
         self._cut = OpeningCut(opening)
 
     async def read(self) -> bytes:

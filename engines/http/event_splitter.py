@@ -6,7 +6,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 
 from contracts.errors import EngineFailed
-from engines.http.repeated_event import RepeatedEvent
+from engines.http.repeated_event import CountedEvent, CountedRun, RepeatedEvent
 
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 """Limit of one event, larger than any that an engine sends (logprobs of a long chunk)."""
@@ -18,8 +18,8 @@ class EventSplitter:
     __slots__ = ("_at_start", "_rest", "repeated")
 
     def __init__(self) -> None:
-        self.repeated: RepeatedEvent | None = None
-        """The usual event, of which `runs` yields only the texts. It may change between two results."""
+        self.repeated: RepeatedEvent | CountedEvent | None = None
+        """The usual event, of which `runs` yields only the texts and usages. It may change between two results."""
         self._rest = bytearray()
         """The beginning of an event whose end has not arrived."""
         self._at_start = True
@@ -31,8 +31,8 @@ class EventSplitter:
             assert isinstance(payload, bytes)
             yield payload
 
-    def runs(self, data: bytes) -> Iterator[bytes | list[bytes]]:
-        """Like `feed`, but yields the texts of consecutive usual events as a list."""
+    def runs(self, data: bytes) -> Iterator[bytes | list[bytes] | CountedRun]:
+        """Like `feed`, but yields the texts of consecutive usual events as a list, and counted ones as a run."""
         if self._at_start:
             data = self._without_mark(data)
         if self._rest:
@@ -43,9 +43,9 @@ class EventSplitter:
         start = 0
         while start < len(data):
             if self.repeated is not None:
-                texts, start = self.repeated.run(data, start)
-                if texts:
-                    yield texts
+                found, start = self.repeated.run(data, start)
+                if found:
+                    yield found
                     continue
             if (end := data.find(b"\n\n", start)) < 0:
                 break

@@ -54,14 +54,21 @@ class RepeatedEvent:
         return b"".join((self.begin, self.between.join(texts), self.end))
 
 
+class CountedRun(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive usual events with their usage. usages: each event's undecoded usage, and its payload."""
+
+    texts: list[bytes]
+    usages: list[tuple[bytes, bytes]]
+
+
 class CountedEvent:
     """A usual event with the usage so far, which also differs and comes after the text."""
 
-    __slots__ = ("_after", "_before", "_rest")
+    __slots__ = ("_after", "_begin", "_rest")
 
     def __init__(self, before: bytes, after: bytes, rest: bytes) -> None:
         """before: the bytes before the text. after: the bytes between text and usage. rest: the bytes after usage."""
-        self._before = before
+        self._begin = b"data: " + before
         self._after = after
         self._rest = rest
 
@@ -71,22 +78,30 @@ class CountedEvent:
         after, found, rest = usual.after.rpartition(usage)
         return cls(usual.before, after, rest) if found and after.endswith(b',"usage":') else None
 
-    def cut(self, payload: bytes) -> tuple[bytes, bytes] | None:
-        """Text and usage of such an event; None for any other event."""
-        if not payload.startswith(self._before) or not payload.endswith(self._rest):
-            return None
-        start = len(self._before)
-        end = _inside(payload, start).end()
-        if not payload.startswith(self._after, end):
-            return None
-        text, usage = payload[start:end], payload[end + len(self._after) : len(payload) - len(self._rest)]
-        if not usage.startswith(b"{") or not (text.isascii() or _is_utf8(text)):
-            return None
-        try:
-            _json(usage)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        return text, usage
+    def run(self, data: bytes, start: int) -> tuple[CountedRun | None, int]:
+        """Like `RepeatedEvent.run`; None without such an event."""
+        begin, after, rest = self._begin, self._after, self._rest
+        texts: list[bytes] = []
+        usages: list[tuple[bytes, bytes]] = []
+        while data.startswith(begin, start):
+            start_of_text = start + len(begin)
+            stop = _inside(data, start_of_text).end()
+            if not data.startswith(after, stop):
+                break
+            start_of_usage, end = stop + len(after), data.find(b"\n", stop)
+            text, usage = data[start_of_text:stop], data[start_of_usage : end - len(rest)]
+            if not data.startswith(b"\n\n", end) or not data.startswith(rest, end - len(rest)):
+                break
+            if not (text.isascii() or _is_utf8(text)) or not usage.startswith(b"{"):
+                break
+            try:
+                _json(usage)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                break
+            texts.append(text)
+            usages.append((usage, data[start + 6 : end]))
+            start = end + 2
+        return (CountedRun(texts, usages) if texts else None), start
 
 
 def _is_utf8(text: bytes) -> bool:

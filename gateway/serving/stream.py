@@ -74,7 +74,7 @@ class StreamForwarder:
 
     async def _forwarded(self) -> bool:
         """Forward until the engine or the answer ends; False if the client no longer keeps up."""
-        self._pause = asyncio.get_running_loop().create_future()
+        self._pause = self._stream.loop.create_future()
         self._stream.on_change = self._changed
         self._changed()  # for bytes that are already here
         return await self._pause

@@ -9,7 +9,7 @@ from typing import Any
 
 from contracts.errors import EngineFailed, SlipstreamError
 from engines.http.event_splitter import EventSplitter
-from engines.http.repeated_event import CountedEvent
+from engines.http.repeated_event import CountedRun
 from gateway.wire.chunk import LESSONS, ReadError, UnreadableEvent, decoded, error_in, has_text, learned, require_asked
 from gateway.wire.format import Transcoder
 from gateway.wire.usage_tracker import UsageTracker
@@ -29,8 +29,6 @@ class EventReader(Transcoder):
         self._asked_choices = choices
         self._lessons = lessons
         self._splitter = EventSplitter()
-        self._counted: CountedEvent | None = None
-        """The usual event if it carries the running usage; otherwise, the splitter has it."""
         self._out: list[bytes] = []
         """Client bytes that may be sent."""
         self.events = 0
@@ -39,7 +37,7 @@ class EventReader(Transcoder):
 
     def cut(self) -> None:
         self.satisfied = not self.finished
-        self._forget()
+        self._splitter.repeated = None
 
     def feed(self, data: bytes) -> bytes:
         """Raises UnreadableEvent."""
@@ -49,12 +47,12 @@ class EventReader(Transcoder):
                     self.events += len(payload)
                     self._usage.texts(payload)
                     self._extend(payload)
+                elif isinstance(payload, CountedRun):
+                    self.events += len(payload.texts)
+                    self._usage.counted(payload.usages)
+                    self._extend(payload.texts)
                 elif payload == b"[DONE]":
                     self._ended()
-                elif self._counted is not None and (found := self._counted.cut(payload)) is not None:
-                    self.events += 1
-                    self._usage.passed(payload, found[1])
-                    self._extend([found[0]])
                 else:
                     self._unusual(payload)
         except EngineFailed as failure:
@@ -62,7 +60,7 @@ class EventReader(Transcoder):
         return self._taken() if self._out else b""
 
     def _unusual(self, payload: bytes) -> None:
-        self._forget()
+        self._splitter.repeated = None
         chunk = decoded(payload)
         self.error = self.error or error_in(chunk, self._read_error)
         if self.error is not None:
@@ -85,13 +83,7 @@ class EventReader(Transcoder):
         if (usual := learned(payload)) is None or not self._extends(usual[0]):
             return
         self._lessons -= 1
-        if isinstance(usual[1], CountedEvent):
-            self._counted = usual[1]
-        else:
-            self._splitter.repeated = usual[1]
-
-    def _forget(self) -> None:
-        self._splitter.repeated = self._counted = None
+        self._splitter.repeated = usual[1]
 
     def _taken(self) -> bytes:
         taken, self._out[:] = b"".join(self._out), ()

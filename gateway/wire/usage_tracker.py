@@ -70,6 +70,13 @@ class UsageTracker:
         if len(self._unread) >= UNREAD_USAGES:
             self._read()
 
+    def counted(self, usages: list[tuple[bytes, bytes]]) -> None:
+        """Add consecutive events of the only choice by their undecoded usages, each with its event."""
+        self.final = False
+        self._unread += usages
+        if len(self._unread) >= UNREAD_USAGES:
+            self._read()
+
     def texts(self, insides: list[bytes]) -> None:
         """Add events of the only choice without a usage, by their texts; see `Delivered.texts`."""
         self.final = False

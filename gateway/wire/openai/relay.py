@@ -17,7 +17,7 @@ from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import EventSplitter
-from engines.http.repeated_event import CountedEvent, RepeatedEvent
+from engines.http.repeated_event import CountedEvent, CountedRun, RepeatedEvent
 from gateway.wire.chunk import (
     BROKEN_OFF,
     LESSONS,
@@ -72,7 +72,6 @@ class Relay(Transcoder):
         "_calls",
         "_choices",
         "_compact",
-        "_counted",
         "_finished_choices",
         "_forced_call",
         "_id",
@@ -131,8 +130,6 @@ class Relay(Transcoder):
         """Whether events may be rewritten in place: their layout is the expected one, and the response continues."""
         self._ours: RepeatedEvent
         """The usual event as it is sent, if the engine's is known."""
-        self._counted: CountedEvent | None = None
-        """The engine's usual event if it carries the running usage; otherwise, the splitter has it."""
         self._lessons = LESSONS
         """How many usual events may still be learned."""
         self._finished_choices: set[int] = set()
@@ -180,7 +177,11 @@ class Relay(Transcoder):
         try:
             for payload in self._splitter.runs(data):
                 if isinstance(payload, list):
+                    self._usage.texts(payload)
                     out.append(self._repeated(payload))
+                elif isinstance(payload, CountedRun):
+                    self._usage.counted(payload.usages)
+                    out.append(self._repeated(payload.texts))
                 elif event := self._event(payload):
                     out.append(event)
         except EngineFailed as failure:
@@ -204,8 +205,6 @@ class Relay(Transcoder):
             return b""
         if not self._compact:
             return self._unusual(payload)
-        if self._counted is not None and (found := self._counted.cut(payload)) is not None:
-            return self._passed(payload, *found)
         try:
             event = decode_event(payload)
             if not payload.isascii():
@@ -224,18 +223,9 @@ class Relay(Transcoder):
             self._learn_repeated(payload, rewritten, choices[0])
         return b"".join((b"data: ", rewritten, b"\n\n"))
 
-    def _passed(self, payload: bytes, text: bytes, usage: bytes) -> bytes:
-        """Rewrite a usual event with running usage."""
-        self.events += 1
-        self._usage.passed(payload, usage)
-        if self.characters is not None:
-            self.characters += len(msgspec.json.decode(b'"%b"' % text, type=str))
-        return self._ours.written([text])
-
     def _repeated(self, texts: list[bytes]) -> bytes:
         """Rewrite usual events by their texts."""
         self.events += len(texts)
-        self._usage.texts(texts)
         if self.characters is not None:
             self.characters += len(msgspec.json.decode(b'"%b"' % b"".join(texts), type=str))
         return self._ours.written(texts)
@@ -249,11 +239,7 @@ class Relay(Transcoder):
             return
         self._lessons -= 1
         self._ours = ours
-        self._splitter.repeated = self._counted = None
-        if self._running is None:
-            self._splitter.repeated = theirs
-            return
-        self._counted = CountedEvent.after(theirs, self._running)
+        self._splitter.repeated = theirs if self._running is None else CountedEvent.after(theirs, self._running)
 
     def _rewrite(self, payload: bytes, choices: list[EventChoice]) -> bytes | None:
         """Rewrite in place: our id, our model, no running usage. None if the layout is not the expected one, or the
@@ -354,7 +340,7 @@ class Relay(Transcoder):
         event = self._rewritten(chunk)
         if self.finished:
             self._compact = False
-            self._splitter.repeated = self._counted = None
+            self._splitter.repeated = None
             self.final.append(event)
             return b""
         return event
