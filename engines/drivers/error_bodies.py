@@ -275,21 +275,31 @@ def usage_of(value: Any) -> Usage:
     try:
         prompt_details = value.get("prompt_tokens_details") or {}
         completion_details = value.get("completion_tokens_details") or {}
-        prompt, completion = _count(value.get("prompt_tokens")), _count(value.get("completion_tokens"))
-        # SGLang reports reasoning next to the counts, OpenAI inside the details
-        reasoning = _count(value.get("reasoning_tokens") or completion_details.get("reasoning_tokens"))
-        accepted = _count(completion_details.get("accepted_prediction_tokens"))
-        return Usage(
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            cached_tokens=min(_count(prompt_details.get("cached_tokens")), prompt),
-            reasoning_tokens=min(reasoning, completion),
-            cache_write_tokens=min(_count(prompt_details.get("cache_write_tokens")), prompt),
-            draft_tokens=accepted + _count(completion_details.get("rejected_prediction_tokens")),
-            accepted_draft_tokens=accepted,
+        reported = (
+            value.get("prompt_tokens"),
+            value.get("completion_tokens"),
+            prompt_details.get("cached_tokens"),
+            prompt_details.get("cache_write_tokens"),
+            # SGLang reports reasoning next to the counts, OpenAI inside the details
+            value.get("reasoning_tokens") or completion_details.get("reasoning_tokens"),
+            completion_details.get("accepted_prediction_tokens"),
+            completion_details.get("rejected_prediction_tokens"),
         )
+        counts = [int(count or 0) for count in reported]
     except (AttributeError, OverflowError, TypeError, ValueError):
-        raise EngineFailed("The engine reported a usage that cannot be read.") from None
+        counts = [-1]
+    if min(counts) < 0 or max(counts) > MAX_TOKENS:
+        raise EngineFailed("The engine reported a usage that cannot be read.")
+    prompt, completion, cached, written, reasoning, accepted, rejected = counts
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=min(cached, prompt),
+        reasoning_tokens=min(reasoning, completion),
+        cache_write_tokens=min(written, prompt),
+        draft_tokens=accepted + rejected,
+        accepted_draft_tokens=accepted,
+    )
 
 
 def _count(value: Any) -> int:

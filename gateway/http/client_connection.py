@@ -199,6 +199,7 @@ class ClientConnection:
         cycle.on_response()
 
     def lost(self) -> None:
+        self._held = None  # it refers to this request; only the garbage collector would free both
         if self.ended:
             return
         self._cycle.disconnected = True

@@ -6,7 +6,7 @@ There they cost as much as the rest of the gateway's HTTP (docs/adr/0006), and L
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gateway.http.pace import Pace
@@ -28,19 +28,20 @@ class FrontDoor:
         self._pace = pace
         self._named = dict(named or {})
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request, or uvicorn's lifespan."""
+    def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+        """Serve one request, or uvicorn's lifespan. No coroutine of its own, which would resume with each wait."""
+        served: Awaitable[None]
         if scope["type"] != "http":
-            await self._routes(scope, receive, send)
-            return
+            served = self._routes(scope, receive, send)
+            return served
         if scope["method"] == "POST":
             endpoint = self._endpoints.get(scope["path"]) or self._of_name(scope["path"])
             if endpoint is not None:
-                await endpoint(scope, receive, send)
-                return
+                served = endpoint(scope, receive, send)
+                return served
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}  # uvicorn, which keeps the request's own scope, sends no body
-        await self._pace.serve(self._routes, scope, receive, send)
+        return self._pace.serve(self._routes, scope, receive, send)
 
     def _of_name(self, path: str) -> Any:
         for (prefix, suffix), endpoint_of in self._named.items():

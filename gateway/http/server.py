@@ -48,6 +48,7 @@ def http_server(
     """Create a server of this application with `ClientProtocol`. See `HttpServer`."""
     config = uvicorn.Config(
         app,
+        interface="asgi3",
         http=functools.partial(ClientProtocol, table=table, certificate=certificate),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",

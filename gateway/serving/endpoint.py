@@ -140,21 +140,22 @@ class InferenceEndpoint(Generic[AskedT]):
         if spans is not None:
             spans.begin(arrival)
             names.trace_id = arrival.trace_id or ""
-        ended = await self._serve(arrival, connection, receive, names)
+        begun = await self._begun(arrival, connection, receive, names)
+        ended = begun if isinstance(begun, Ended) else await self._answer(arrival, connection, begun)
         # a path may have a model's name, which is as long as any client likes
         if spans is not None:
             spans.end(arrival, shortened(scope["path"]), ended)
         if access_log is not None:
             access_log.write(arrival, shortened(scope["path"]), ended, names.organization_id)
 
-    async def _serve(
+    async def _begun(
         self, arrival: Arrival, connection: ClientConnection, receive: Receive, names: CurrentRequest
-    ) -> Ended:
-        """Serve a request to its end. names: the ids for its log lines. Raises nothing."""
+    ) -> InferenceRequest | Ended:
+        """The prepared request, or its end if it was refused. names: the ids for its log lines. Raises nothing."""
         services = self._services
         try:
             async with ClientWatch(connection):
-                request = await self._begin(arrival, receive, connection, names)
+                return await self._begin(arrival, receive, connection, names)
         except ClientGone:
             services.metrics.answered("none", arrival.endpoint, 499, "client_gone")
             return Ended(499, "client_gone")
@@ -168,7 +169,6 @@ class InferenceEndpoint(Generic[AskedT]):
             internal_error = InternalError(f"Internal error. Quote request {arrival.request_id} when you report it.")
             response_of(arrival, connection).fail(internal_error)
             return Ended(500, internal_error.code)
-        return await self._answer(arrival, connection, request)
 
     async def _answer(self, arrival: Arrival, connection: ClientConnection, request: InferenceRequest) -> Ended:
         """Serve a prepared request to its end. Raises nothing."""
@@ -299,12 +299,6 @@ class InferenceEndpoint(Generic[AskedT]):
             return self._room.of(organization_id, int(length))
         return _NOTHING
 
-    def _charged(self, size_bytes: int, organization_id: str) -> contextlib.AbstractContextManager[None]:
-        """Charge work on a large body to the organization's share of the event loop."""
-        if size_bytes >= LARGE_BYTES:
-            return self._shares.charged(organization_id)
-        return _NOTHING
-
     async def _body(
         self,
         headers: Mapping[bytes, bytes],
@@ -314,39 +308,51 @@ class InferenceEndpoint(Generic[AskedT]):
         room: Body | None,
     ) -> bytes:
         """Read the body and check its structure. room: the body's room, which grows with it; None if it needs none."""
-        feed, turn = BodyShape(self._config).feed, self._shares.turn
+        feed, shares = BodyShape(self._config).feed, self._shares
         size_bytes = 0
 
         def check(chunk: bytes) -> None:
             nonlocal size_bytes
             size_bytes += len(chunk)
-            with self._charged(size_bytes, organization_id):
+            if size_bytes < LARGE_BYTES:
+                feed(chunk)
+                return
+            with shares.charged(organization_id):
                 feed(chunk)
 
         async def pause(size_bytes: int) -> None:
             if size_bytes >= LARGE_BYTES:
                 if room is not None:
                     await room.hold(size_bytes)
-                await turn(organization_id)
+                await shares.turn(organization_id)
 
-        await turn(organization_id)
+        await shares.turn(organization_id)
         body = await whole_body(headers, receive, self._max_body_bytes, check, pause)
         connection.listen()
         return body
 
     def _format_of(self, body: bytes) -> WireFormat[Any]:
-        return next((other for is_theirs, other in self._others if is_theirs(body)), self._format)
+        for is_theirs, other in self._others:
+            if is_theirs(body):
+                return other
+        return self._format
 
     async def _asked(self, arrival: Arrival, body: bytes, organization_id: str) -> Asked:
-        """Decode the body, and set the arrival's format to the body's."""
-        if len(body) >= LARGE_BYTES:
-            await self._shares.turn(organization_id)
-        with self._charged(len(body), organization_id):
-            arrival.wire_format = self._format_of(body)
-            decoded: Asked = arrival.wire_format.decode(body)
+        """Decode the body, and set the arrival's format to the body's. Work on a large body is charged to the
+        organization's share of the event loop."""
+        if len(body) < LARGE_BYTES:
+            return self._decoded(arrival, body)
+        await self._shares.turn(organization_id)
+        with self._shares.charged(organization_id):
+            decoded = self._decoded(arrival, body)
         if len(body) > LONG_BYTES:
             # `sleep(0)` would run neither timers nor sockets
             await asyncio.sleep(LET_IN_S)
+        return decoded
+
+    def _decoded(self, arrival: Arrival, body: bytes) -> Asked:
+        arrival.wire_format = self._format_of(body)
+        decoded: Asked = arrival.wire_format.decode(body)
         return decoded
 
 

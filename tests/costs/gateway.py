@@ -246,6 +246,7 @@ async def memory_gateway(loop: MemoryLoop) -> AsyncIterator[MemoryGateway]:
         }
         served = uvicorn.Config(
             FrontDoor(endpoints, None, Pace(shares)),
+            interface="asgi3",
             ws="none",
             lifespan="off",
             access_log=False,
