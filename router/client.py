@@ -45,6 +45,7 @@ class RouterClient:
         """The replicas that the router last reported; empty while it is unreachable."""
         self.book = LeaseBook(config.endings_limit)
         self._address = Address.parse(config.address, "gateway.router.address")
+        self._loop: asyncio.AbstractEventLoop
         self._token = token
         self._answers: dict[str, asyncio.Future[Lease]] = {}
         self._outbox: deque[Outgoing] = deque()
@@ -61,6 +62,7 @@ class RouterClient:
 
     async def start(self) -> None:
         """Start connecting, and keep trying until `stop`. Does not wait for the router."""
+        self._loop = asyncio.get_running_loop()
         self._task.start()
 
     async def stop(self) -> None:
@@ -85,7 +87,7 @@ class RouterClient:
         The caller must pass every returned lease to `release`. Cancelling the wait withdraws the request, and releases
         the slot if its grant was already on the way. Raises RouterUnavailable, Overloaded, NoEngine, ModelNotFound.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         self.book.asked(ask, loop.time())
         answer: asyncio.Future[Lease] = loop.create_future()
         self._answers[ask.lease_id] = answer
@@ -149,7 +151,7 @@ class RouterClient:
         answer = self._answers.get(lease_id)
         if answer is None or answer.done():
             return
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         answer_by = self.book.pending[lease_id].deadline_at + self.config.answer_margin_s
         if self.connected and answer_by > loop.time():
             # the request began while the router was away and has been sent since, so its own deadline applies
@@ -189,7 +191,7 @@ class RouterClient:
             return
         self._outbox.append(item)
         if self._flush_timer is None:
-            self._flush_timer = asyncio.get_running_loop().call_later(self.config.report_delay_s, self._flush)
+            self._flush_timer = self._loop.call_later(self.config.report_delay_s, self._flush)
 
     def _ping(self) -> None:
         if not self.connected:
@@ -201,7 +203,7 @@ class RouterClient:
         self._unheard_pings += 1
         self._outbox.append(pb.GatewayMessage(ping=pb.Ping()))
         self._flush()
-        self._ping_timer = asyncio.get_running_loop().call_later(self.config.ping_interval_s, self._ping)
+        self._ping_timer = self._loop.call_later(self.config.ping_interval_s, self._ping)
 
     def _flush(self) -> None:
         if self._flush_timer is not None:
@@ -260,7 +262,7 @@ class RouterClient:
 
     async def _connect_until_lost(self) -> str:
         """Make one connection attempt; returns the reason for its end."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         over: asyncio.Future[str] = loop.create_future()
 
         def lost(reason: str) -> None:
@@ -302,7 +304,7 @@ class RouterClient:
         self._send_state()
         self._outbox.extend(self.book.reports())
         self._outbox.extend(self.book.take_endings())
-        self._outbox.extend(self.book.asks(asyncio.get_running_loop().time()))
+        self._outbox.extend(self.book.asks(self._loop.time()))
         # resent messages do not show that the router does not read
         self._outbox_limit = self.config.outbox_messages + len(self._outbox)
         self._unheard_pings = 0
@@ -317,10 +319,9 @@ class RouterClient:
         self._welcomed.clear()
         if self._ping_timer is not None:
             self._ping_timer.cancel()
-        loop = asyncio.get_running_loop()
         # later requests start their own timers
         waiting = tuple(self.book.pending)
-        self._patience_timer = loop.call_later(self.config.patience_s, self._give_up_waiting, waiting)
+        self._patience_timer = self._loop.call_later(self.config.patience_s, self._give_up_waiting, waiting)
         self.book.remember(item for item in self._outbox if isinstance(item, Ending))
         self._outbox.clear()
 

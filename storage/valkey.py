@@ -88,7 +88,7 @@ class Valkey:
     @property
     def connected(self) -> bool:
         """Whether there is a connection."""
-        return self._link is not None and not self._link.lost.is_set()
+        return self._link is not None and self._link.connected
 
     async def start(self) -> None:
         """Connect in the background, and wait for the first connection, at most for one call timeout."""
@@ -173,6 +173,7 @@ class _Link(asyncio.Protocol):
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self.connected = False
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._waiting: deque[tuple[float, Done]] = deque()
         """Deadline and callback of each command without a reply, oldest first."""
@@ -185,9 +186,10 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.connected = True
 
     def send(self, command: bytes, done: Done) -> None:
-        if len(self._waiting) >= MAX_IN_FLIGHT or self.lost.is_set():
+        if len(self._waiting) >= MAX_IN_FLIGHT or not self.connected:
             raise ConnectionLost
         self._unsent.append(command)
         if not self._turn_taken:
@@ -200,7 +202,7 @@ class _Link(asyncio.Protocol):
             self._timer = self._loop.call_later(self._timeout_s, self._check_deadlines)
 
     async def call(self, command: bytes) -> object:
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[object] = self._loop.create_future()
 
         def done(reply: object) -> None:
             if not future.done():
@@ -225,6 +227,7 @@ class _Link(asyncio.Protocol):
                 done(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.connected = False
         self.lost.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -252,7 +255,7 @@ class _Link(asyncio.Protocol):
 
     def _write(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if self._transport is not None and not self.lost.is_set():
+        if self._transport is not None and self.connected:
             self._transport.write(b"".join(unsent))
 
     def _check_deadlines(self) -> None:

@@ -52,9 +52,10 @@ class Settlements:
 
         Cancelling the wait does not undo the settlement.
         """
-        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        finished: asyncio.Future[None] = loop.create_future()
         self._idle.clear()
-        self._send(command, plan, asyncio.get_running_loop().time() + self._lifetime_s, finished)
+        self._send(command, plan, loop.time() + self._lifetime_s, finished)
         await finished
 
     async def drain(self) -> None:

@@ -59,7 +59,7 @@ from gateway.serving.observers import Observers
 from gateway.serving.request import InferenceRequest
 from gateway.serving.request_costs import used
 from gateway.serving.request_limits import RequestLimits
-from gateway.supersession.in_flight_request import SUPERSEDED, Superseded
+from gateway.supersession.in_flight_request import SUPERSEDED, InFlightRequest, Superseded
 from gateway.supersession.supersession import Supersession
 from gateway.wire.errors import Headers
 
@@ -110,6 +110,10 @@ class RequestPipeline:
         self._observers.arrived(request)
         try:
             async with ClientWatch(connection) as watch:
+                if request.prepared.gap is None:  # no other request shares or supersedes it
+                    alone = InFlightRequest(request.request_id, None)
+                    await self._answer(request, Client(response, watch, wait, alone))
+                    return
                 with (
                     self._continuations.joined(request) as shared_id,
                     self._supersession.registered(request.request_id, request.keystroke, spared=shared_id) as in_flight,

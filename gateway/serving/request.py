@@ -151,7 +151,7 @@ class InferenceRequest:
         # its names in metrics, journals and traces
         self.endpoint = arrival.endpoint
         self.model = prepared.generation.model
-        self.tier = prepared.generation.tier.value
+        self.tier = str(prepared.generation.tier)
         self.characters: int | None = None
         """Generated characters, as the transcoder counted them; None if uncounted or incomplete."""
         self.superseded_by: str | None = None

@@ -32,7 +32,7 @@ class RequestMetrics(RequestObserver):
     def attempted(self, attempt: Attempt) -> None:
         """Count the attempt, and its tokens if a customer pays for them."""
         tier = attempt.request.tier
-        self._metrics.attempted(tier, attempt.finish.value, attempt.outcome.value)
+        self._metrics.attempted(tier, str(attempt.finish), str(attempt.outcome))
         if attempt.billed:
             self._metrics.observe_usage(tier, attempt.opened.model, attempt.usage)
 

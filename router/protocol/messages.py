@@ -39,7 +39,7 @@ def acquire(ask: LeaseRequest, remaining_s: float) -> pb.GatewayMessage:
     message = pb.GatewayMessage()
     body = message.acquire
     body.lease_id, body.request_id, body.attempt = ask.lease_id, ask.request_id, ask.attempt
-    body.tier, body.model = ask.tier.value, ask.model
+    body.tier, body.model = str(ask.tier), ask.model
     body.prompt_tokens, body.max_output_tokens = ask.prompt_tokens, ask.max_output_tokens
     body.deadline_ms = milliseconds(remaining_s)
     body.organization_id, body.project_id = ask.organization_id, ask.project_id
@@ -109,7 +109,7 @@ def first_token(lease_id: str, ttft_s: float, cached_tokens: int) -> pb.GatewayM
     """The message that reports an engine's first token."""
     message = pb.GatewayMessage()
     body = message.first_token
-    body.lease_id, body.ttft_ms, body.cached_tokens = lease_id, milliseconds(ttft_s), _count(cached_tokens)
+    body.lease_id, body.ttft_ms, body.cached_tokens = lease_id, milliseconds(ttft_s), min(cached_tokens, MAX_UINT32)
     return message
 
 
@@ -117,17 +117,14 @@ def release(end: LeaseEnd) -> pb.GatewayMessage:
     """The message that ends a lease, with its usage."""
     message, usage = pb.GatewayMessage(), end.usage
     body = message.release
-    body.lease_id, body.finish = end.lease_id, end.finish.value
-    body.prompt_tokens, body.cached_tokens = _count(usage.prompt_tokens), _count(usage.cached_tokens)
-    body.completion_tokens = _count(usage.completion_tokens)
+    body.lease_id, body.finish = end.lease_id, str(end.finish)
+    # a count that the message cannot hold would fail all messages of a write
+    body.prompt_tokens = min(usage.prompt_tokens, MAX_UINT32)
+    body.cached_tokens = min(usage.cached_tokens, MAX_UINT32)
+    body.completion_tokens = min(usage.completion_tokens, MAX_UINT32)
     body.engine_fault, body.engine_full = end.engine_fault, end.engine_full
     body.adapter_missing, body.prefill_fault = end.adapter_missing, end.prefill_fault
     return message
-
-
-def _count(tokens: int) -> int:
-    """An engine's count, limited, because a count that the message cannot hold would fail all messages of a write."""
-    return min(tokens, MAX_UINT32)
 
 
 def end_of(message: pb.Release) -> LeaseEnd:

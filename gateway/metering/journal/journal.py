@@ -111,7 +111,8 @@ class Journal:
         Raises JournalUnavailable if it is not; the record is kept and written once the disk works again. Closing an
         attempt again, or one that was never opened, has no effect. Cancelling the wait does not undo the record.
         """
-        key = record.key
+        key, loop = record.key, self._loop
+        assert loop is not None
         waiting = self._closing.get(key)
         if waiting is None:
             if not self._committer.is_open(key):
@@ -119,10 +120,10 @@ class Journal:
             waiting = self._closing[key] = []
             self._ended.append((key, frames.encode(frames.CLOSED, _encode(record))))
             if len(self._ended) == 1:
-                asyncio.get_running_loop().call_soon(self._hand_over)
+                loop.call_soon(self._hand_over)
         if not self.healthy:
             raise unavailable(self.failure)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = loop.create_future()
         waiting.append(done)
         await done
 
