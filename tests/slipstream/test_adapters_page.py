@@ -45,6 +45,6 @@ def clone(person: Reader) -> None:
     text = PAGE.read_text()
     for block in blocks(PAGE):
         name = FILES.get(block.language)
-        if name is not None and f"save as `{name}`" in text[: text.index(block.text)].lower():
+        if name is not None and f" as `{name}`:" in text[: text.index(block.text)]:
             Path(person.folder / name).write_text(block.text)
     assert {name for name in FILES.values() if (person.folder / name).exists()} == set(FILES.values())
