@@ -85,11 +85,11 @@ def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
     sums = (func.sum(part.c[name]).cast(BigInteger).label(name) for name in SUMS)
     line = select(*grouping, *sums).group_by(*grouping).subquery("line")
     exact = (
-        line.c.uncached_tokens * prices.c.input_micro
-        + line.c.charged_cached_tokens * prices.c.cached_input_micro
-        + line.c.charged_cache_write_tokens * prices.c.cache_write_micro
-        + line.c.completion_tokens * prices.c.output_micro
-    ).cast(Numeric) * line.c.price_percent
+        line.c.uncached_tokens.cast(Numeric) * prices.c.input_micro
+        + line.c.charged_cached_tokens.cast(Numeric) * prices.c.cached_input_micro
+        + line.c.charged_cache_write_tokens.cast(Numeric) * prices.c.cache_write_micro
+        + line.c.completion_tokens.cast(Numeric) * prices.c.output_micro
+    ) * line.c.price_percent
     computed = {
         "project": projects.c.name,
         "key": api_keys.c.name,

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from contracts.dated_request_id import arrived_at_s
+from contracts.usage import Usage
 from control.billing.invoice import Invoice, invoice_of, quick_invoice_of
 from control.billing.invoice_rollup import next_month
 from control.billing.rollup import roll_up
@@ -33,6 +36,10 @@ COUNTED = (
 PRICE = """
 INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
 VALUES ('small', '2020-01-01', 200000, 20000, 250000, 800000), ('large', '2026-03-02', 3000000, 300000, 0, 15000000)
+"""
+PRICE_OF_LARGE_NUMBERS = """
+INSERT INTO gateway.prices (model, valid_from, input_micro, cached_input_micro, cache_write_micro, output_micro)
+VALUES ('won', '2020-01-01', $1, $1, $1, $1)
 """
 OWNERS = ("organization_id", "project_id", "key_id")
 Totals = dict[tuple[Any, ...], list[int]]
@@ -163,6 +170,21 @@ async def test_an_invoice_with_closed_hours_is_that_of_its_events(
     assert await pool.fetchval("SELECT count(*) FROM gateway.invoice_days WHERE day < current_date") > 0
     period = ((now - 4 * DAY).date(), (now + DAY).date())
     assert (await asyncio.to_thread(verify, fresh_postgres_url, *period)).right
+
+
+async def test_an_invoice_of_a_currency_with_large_numbers_has_exact_amounts(pool: asyncpg.Pool[Any]) -> None:
+    """Fault: rates times tokens left 64 bits at 500 million tokens for 20,000 KRW a million, and the invoice failed."""
+    month, rate, tokens, count = datetime(2026, 3, 1, tzinfo=UTC), 20_000_000_000, 2_000_000_000, 3
+    await pool.execute(PRICE_OF_LARGE_NUMBERS, rate)
+    rows = [
+        replace(one, opened=replace(one.opened, model="won"), usage=Usage(tokens, 0), billed=True)
+        for one in (row(random.Random(number), BEGIN, END) for number in range(count))
+    ]
+    await Ledger(pool).insert(rows, "g")
+    end = datetime.combine(next_month(month.date()), time(), UTC)
+    async with pool.acquire() as connection:
+        invoice = await invoice_of(connection, UUID(rows[0].opened.organization_id), month, end, "KRW")
+    assert (invoice.amount_micro, invoice.rounding_micro) == (count * tokens * rate // 1_000_000, 0)
 
 
 CHANGED: tuple[tuple[str, tuple[int, int, int]], ...] = (
