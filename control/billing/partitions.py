@@ -12,12 +12,14 @@ from datetime import UTC, date, datetime, timedelta
 
 import psycopg
 
+from control.billing.rollup import roll_up
 from storage.worker_connection import connect
 
 logger = logging.getLogger(__name__)
 
 DAYS = """
-SELECT to_date(right(relname, 8), 'YYYYMMDD') FROM pg_class
+SELECT day, day < (now() AT TIME ZONE 'UTC')::date - %s AS old
+  FROM pg_class CROSS JOIN LATERAL to_date(right(relname, 8), 'YYYYMMDD') AS day
  WHERE relnamespace = 'gateway'::regnamespace AND relkind = 'r' AND relname ~ '^usage_events_[0-9]{8}$'
  ORDER BY 1
 """
@@ -44,7 +46,10 @@ def retire_days(database_url: str, retention_days: int) -> list[date]:
     """
     retired = []
     with connect(database_url, autocommit=True) as connection:
-        for (day,) in connection.execute(DAYS).fetchall():
+        days = connection.execute(DAYS, (retention_days,)).fetchall()
+        if any(old for _, old in days):
+            roll_up(database_url)  # after a long stop, the totals may lack an old day's last rows
+        for day, _ in days:
             try:
                 row = connection.execute("SELECT gateway.retire_usage_day(%s, %s)", (day, retention_days)).fetchone()
             except psycopg.errors.LockNotAvailable:

@@ -17,6 +17,7 @@ from control.deferred.bills import ensure_partitions_and_store
 from gateway.metering.ledger.ledger import Ledger
 from storage.engine import connect, lazy_pool
 from tests.control.billing.ledger_rows import find
+from tests.control.billing.test_rollup import PRICE
 from tests.databases import as_owner
 from tests.gateway.metering.rows import moment, row
 from tests.gateway.metering.samples import closed, opened
@@ -197,6 +198,28 @@ async def test_retention_drops_whole_days_and_keeps_their_totals(
     assert await pool.fetch(DAILY) == daily
     assert await asyncio.to_thread(retire_days, url, 35) == []
     assert (await asyncio.to_thread(verify, url, date(2026, 3, 1), date(2026, 3, 3))).wrong_days == 0
+
+
+async def test_a_day_that_was_not_added_up_before_its_retention_ended_keeps_its_totals_and_its_invoice(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    """Fault: a deployment was off for longer than the retention, or an old backup was restored. The worker's first task
+    dropped the last day, whose last rows no roll-up had seen; the next roll-up emptied its invoice."""
+    choose, url = random.Random(2), fresh_postgres_url
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT '2026-03-01 14:00Z'")
+    await pool.execute(PRICE)
+    rows = [row(choose, NOON, NOON + 3_600) for _ in range(40)]
+    await Ledger(pool).insert(rows[:20], "g")
+    await asyncio.to_thread(roll_up, url)
+    for column, table in (("started_at", "usage_roll_up_runs"), ("until", "invoice_closings")):
+        await pool.execute(f"UPDATE gateway.{table} SET {column} = '2026-03-01 13:30Z'")
+    await Ledger(pool).insert(rows[20:], "g")
+    billed = await pool.fetchval("SELECT sum(amount_micro)::bigint FROM gateway.usage_events WHERE billed")
+
+    assert await asyncio.to_thread(retire_days, url, 35) == [date(2026, 3, 1)]
+    await asyncio.to_thread(roll_up, url)
+    for table in ("usage_hourly", "usage_daily", "invoice_days", "invoice_months"):
+        assert await pool.fetchval(f"SELECT sum(amount_micro)::bigint FROM gateway.{table}") == billed, table
 
 
 async def test_a_drop_that_was_interrupted_is_finished(
