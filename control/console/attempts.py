@@ -61,12 +61,14 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 async def take(connection: asyncpg.Connection[Any], subjects: list[Subject], longest_s: float) -> None:
-    """Count an attempt as failed, outside any transaction so that the count stays. Raises RateLimited in a pause."""
-    for subject in subjects:
-        parameters = (FORGOTTEN, subject.free, FIRST_PAUSE_S, longest_s, MAX_DOUBLINGS)
-        if not await connection.fetchval(TAKE, subject.key, *parameters):
-            pause_s = max(1.0, await connection.fetchval(PAUSE, subject.key) or 0.0)
-            raise RateLimited(f"Too many attempts failed. Try again in {pause_s:.0f} s.", retry_after_s=pause_s)
+    """Count an attempt as failed, for all subjects or, in a pause of one, for none. Call it outside any transaction, so
+    that the count stays. Raises RateLimited in a pause."""
+    async with connection.transaction():
+        for subject in subjects:
+            parameters = (FORGOTTEN, subject.free, FIRST_PAUSE_S, longest_s, MAX_DOUBLINGS)
+            if not await connection.fetchval(TAKE, subject.key, *parameters):
+                pause_s = max(1.0, await connection.fetchval(PAUSE, subject.key) or 0.0)
+                raise RateLimited(f"Too many attempts failed. Try again in {pause_s:.0f} s.", retry_after_s=pause_s)
 
 
 async def succeeded(connection: asyncpg.Connection[Any], address: Subject, network: Subject, *, alone: bool) -> None:

@@ -155,6 +155,18 @@ async def test_who_signs_in_makes_no_others_of_the_network_wait(town: Town) -> N
         assert (await browser.sign_in(await town.account())).status == 429
 
 
+async def test_an_attempt_from_a_network_in_its_pause_counts_nothing_against_the_address(town: Town) -> None:
+    """Fault: who tried again from an office that had to wait was locked out everywhere, by the right password."""
+    email = await town.account()
+    async with town.browser() as browser, town.browser() as elsewhere:
+        await town.database.execute(
+            "INSERT INTO gateway.console_attempts VALUES ($1, 30, now(), now() + interval '15 minutes')",
+            Subject.network(town.pepper, browser.address).key,
+        )
+        assert [(await browser.sign_in(email)).status for _ in range(6)] == [429] * 6
+        assert (await elsewhere.sign_in(email)).status == 200
+
+
 async def test_the_owner_of_one_organization_cannot_forgive_attempts_on_another(town: Town) -> None:
     email = await town.account(organization="operator")
     hashed = await town.passwords.hash("the attacker's own words", ANYWHERE)
