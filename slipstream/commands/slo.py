@@ -85,13 +85,15 @@ def _gathered(deployment: Deployment, organization: str | None, tier: str | None
     from control.slo import slo as resource
     from control.slo.rollup import roll_up
     from slipstream.administration import administer, converted
+    from slipstream.database import adding_up
     from slipstream.tenants import organization_named
 
     settings = running_settings(*deployment)
     retention_days = settings.worker.ledger.trace_retention_days
 
     async def work(call: AdminCall) -> Told:
-        await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
+        with adding_up(settings):
+            await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
         # A minute counts by its start. The current one is included, and the one in which the period begins.
         begin, end = since.replace(second=0, microsecond=0), datetime.now(UTC) + timedelta(seconds=1)
         only: dict[str, object] = {"tier": tier}

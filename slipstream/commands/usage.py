@@ -43,8 +43,11 @@ def verify(deployment: Deployment, days: int, as_json: bool) -> None:
     """Bring the totals by hour and day up to date and compare them with the events. Exit code 1 when they differ."""
     from control.billing.verification import last_days
     from control.billing.verification import verify as run
+    from slipstream.database import adding_up
 
-    found = run(running_settings(*deployment).database_url, *last_days(days))
+    settings = running_settings(*deployment)
+    with adding_up(settings):
+        found = run(settings.database_url, *last_days(days))
     print(msgspec.json.encode(found).decode() if as_json else _verified(found))
     if not found.right:
         sys.exit(1)

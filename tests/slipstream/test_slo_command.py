@@ -16,6 +16,7 @@ from contracts.objectives import OBJECTIVES
 from control.slo.adoption import adopt
 from gateway.desired import document
 from tests.control.slo.trace_rows import Trace, write
+from tests.databases import as_owner
 from tests.slipstream.shell import Shell
 
 
@@ -144,3 +145,25 @@ async def test_an_unknown_organization_is_refused_by_name(shell: Shell) -> None:
     code, told = await shell.run("diagnose", "slo", "--organization", "acm")
     assert code == 1
     assert "organization 'acm': none has this id or name" in told
+
+
+async def test_a_database_that_refuses_to_write_is_named_by_whatever_adds_up(
+    shell: Shell, fresh_postgres_url: str, data_folder: Path
+) -> None:
+    """Fault: with a full disk, or on a standby, `doctor` ended in a traceback and showed none of its checks."""
+    owner = await asyncpg.connect(as_owner(fresh_postgres_url))
+    await adopt(owner, OBJECTIVES)
+    name = await owner.fetchval("SELECT current_database()")
+    await owner.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await owner.close()
+    for command in (("diagnose", "slo"), ("diagnose",), ("usage", "verify")):
+        code, told = await shell.run(*command)
+        assert (code, "the totals could not be added up" in told, "read-only" in told) == (1, True, True), told
+    checks = {each["name"]: each for each in msgspec.json.decode((await shell.run("doctor", "--json"))[1])["checks"]}
+    assert (checks["database"]["outcome"], checks["diagnosis"]["outcome"]) == ("ok", "failed")
+    assert "read-only" in checks["diagnosis"]["told"]
+    code, told = await shell.run("customers", "organizations", "create", "new")
+    assert (code, "read-only" in told) == (1, True), told
+    nowhere = Shell(fresh_postgres_url.replace("?host=", "?host=/none"), data_folder)
+    code, told = await nowhere.run("usage", "verify")
+    assert (code, "cannot be reached" in told) == (1, True), told
