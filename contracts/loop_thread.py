@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 _log = logging.getLogger(__name__)
 
@@ -40,11 +40,16 @@ class LoopThread:
 
     def stop(self) -> None:
         """Start no more work and end the thread. Idempotent."""
+        self.begin_stop()
         thread, self._thread = self._thread, None
-        if thread is not None and thread.is_alive():
+        if thread is not None:
+            thread.join(self._join_s)
+
+    def begin_stop(self) -> None:
+        """Start no more work, and return at once. Idempotent."""
+        if self._thread is not None and self._thread.is_alive():
             self._tell(lambda: self._stop.set())
             self._tell(lambda: self._due.set())
-            thread.join(self._join_s)
 
     def _tell(self, callback: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the thread has just ended
@@ -62,3 +67,11 @@ class LoopThread:
         self._loop, self._due, self._stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
         self._begun.set()
         await self._work(self._due, self._stop)
+
+
+def stop_together(threads: Sequence[LoopThread]) -> None:
+    """Stop all threads within the time of the slowest one. Idempotent."""
+    for each in threads:
+        each.begin_stop()
+    for each in threads:
+        each.stop()

@@ -19,7 +19,7 @@ from celery.exceptions import SecurityWarning
 from celery.worker import state
 
 from contracts.errors import ServiceError, SlipstreamError, in_words
-from contracts.loop_thread import LoopThread
+from contracts.loop_thread import LoopThread, stop_together
 from infra.local.private import folder_error
 from slipstream.prompt_tasks import PromptTasks
 from telemetry.log import in_json
@@ -114,8 +114,7 @@ class WorkerProcess:
             self._ready.unlink()
         self._beat.service.stop()  # not beat.stop, which waits, and forever if the beat never started
         self._prompt.stop()
-        for thread in self._threads:
-            thread.stop()
+        stop_together(self._threads)
 
     def _end(self) -> None:
         """End the process. Tasks tolerate a second run: an interrupted one runs again after a restart or elsewhere."""
