@@ -176,7 +176,7 @@ def set_command(
     changes = {name: None if value == NONE else value for name, value in options.items() if value is not None}
     if not changes:
         raise click.UsageError("no limit is given; `slipstream customers limits set --help` names them")
-    from control.tenants.limits import NewLimits, get_limits, put_limits
+    from control.tenants.limits import NewLimits, changed_organization, get_limits, put_limits
     from control.tenants.priorities import NewPriority, get_priorities, put_priorities
     from slipstream.administration import administer, converted
 
@@ -187,6 +187,7 @@ def set_command(
 
     async def work(call: AdminCall) -> tuple[LimitRule | None, Priority | None]:
         level, subject_id = await _subject(call.connection, organization, project, key)
+        await changed_organization(call, level, subject_id)  # before it is read: another may be changing the rule
         limit = priority = None
         if changes.keys() & UNITS.keys():
             limits = [one.limits for one in (await get_limits(call, level, subject_id)).data if _is_of(one, tier)]

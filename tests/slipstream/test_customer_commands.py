@@ -31,6 +31,7 @@ from slipstream.operated import AdminOperation
 from tests.control.api.receiver import Receiver, receiver
 from tests.desired_states import seed
 from tests.slipstream.shell import Shell
+from tests.waiting import eventually
 
 MODELS = (Model("slipstream-chat", Tier.CHAT, "one", 1_000), Model("slipstream-code", Tier.AUTOCOMPLETE, "one", 1_000))
 ACME = ("--organization", "acme")
@@ -81,6 +82,23 @@ async def test_limits_are_set_bit_by_bit_by_name_at_each_level(
     assert left.split()[:2] == ["project", "web"]
     for subject in (("--key", "ci"), (*ACME, "--project", "web", "--key", "ci")):
         assert (await shell.must("customers", "limits", "list", *subject)).splitlines()[0] == "none for key ci"
+
+
+async def test_two_who_set_limits_at_once_overwrite_nothing_of_each_other(
+    shell: Shell, connection: asyncpg.Connection[Any]
+) -> None:
+    """Fault: the command read the rule before it waited for the other's change, and so removed a budget that was being
+    set."""
+    organization_id = (await key_of(connection))[0]
+    async with connection.transaction():
+        await connection.execute("SELECT FROM gateway.organizations WHERE id = $1 FOR NO KEY UPDATE", organization_id)
+        await connection.execute(
+            "INSERT INTO gateway.limits (level, subject_id, money_micro_per_month) VALUES ('organization', $1, 5)",
+            organization_id,
+        )
+        setting = asyncio.create_task(shell.must(*SET, *ACME, "--requests-per-minute", "60", "--share", "7"))
+        await eventually(lambda: connection.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
+    assert await setting == "organization acme, all tiers: 60 requests/min, 0.000005 USD a month, share 7"
 
 
 async def test_class_and_share_are_set_beside_limits_and_told_with_them(
