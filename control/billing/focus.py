@@ -17,16 +17,14 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
-from sqlalchemy import literal, select
+from sqlalchemy import select
 
-from contracts.dated_request_id import first_at
-from control.billing.events import DAY, in_partitions
 from control.billing.invoice import spreadsheet_cell
-from control.billing.invoice_rollup import LINE, SUMS, lines_of_events, next_month
+from control.billing.invoice_rollup import LINE, SUMS, lines_by_day, next_month
 from gateway.metering.pricing.price import PER_TOKENS, WHOLE
-from storage.rows import equal, fetch
+from storage.rows import fetch
 from storage.tables.core import api_keys, organizations, projects
-from storage.tables.metering import prices, usage_events
+from storage.tables.metering import prices
 
 PROVIDER = "Slipstream"
 _MICRO = Decimal(1_000_000)
@@ -60,7 +58,8 @@ PARTS = (
 async def focus_csv(
     connection: asyncpg.Connection[Any], organization_id: UUID | None, begin: datetime, end: datetime, currency: str
 ) -> str:
-    """The file of the requests that arrived in a period, with a header (RFC 4180). organization_id: None for all."""
+    """The file of the requests that arrived on whole days (UTC), with a header (RFC 4180). organization_id: None for
+    all."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS)
     writer.writeheader()
@@ -73,17 +72,7 @@ async def focus_csv(
 async def _lines(
     connection: asyncpg.Connection[Any], organization_id: UUID | None, begin: datetime, end: datetime
 ) -> list[Any]:
-    event = usage_events.c
-    line = (
-        lines_of_events(DAY.label("day"))
-        .where(
-            in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp()))),
-            equal(event.organization_id, organization_id),
-            event.requested_at >= begin,
-            event.requested_at < end,
-        )
-        .subquery("line")
-    )
+    line = lines_by_day(organization_id, begin, end)
     rates = (prices.c[part.rate] for part in PARTS)
     statement = (
         select(

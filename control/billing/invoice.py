@@ -20,7 +20,7 @@ from sqlalchemy.sql.expression import literal_column
 
 from contracts.dated_request_id import first_at
 from control.billing.events import in_partitions
-from control.billing.invoice_rollup import CLOSED, LINE, SUMS, lines_of_events
+from control.billing.invoice_rollup import CLOSED, LINE, SUMS, lines_by_day, lines_of_events
 from gateway.metering.pricing.price import PER_TOKENS, WHOLE
 from storage.rows import columns_of, fetch, fetchval
 from storage.tables.core import api_keys, projects
@@ -126,9 +126,11 @@ class Invoice(msgspec.Struct, frozen=True, kw_only=True):
 async def invoice_of(
     connection: asyncpg.Connection[Any], organization_id: UUID, begin: datetime, end: datetime, currency: str
 ) -> Invoice:
-    """The invoice of a whole month, from single events. begin, end: of the requests' arrival, in UTC. currency: that of
-    the deployment's prices."""
-    return await _invoice(connection, organization_id, begin, end, currency, [_of_events(organization_id, begin, end)])
+    """The invoice of a whole month, from single events, as far as they are kept. begin, end: of the requests' arrival,
+    in UTC. currency: that of the deployment's prices."""
+    line = lines_by_day(organization_id, begin, end)
+    parts = [select(*(line.c[name] for name in (*LINE, *SUMS)))]
+    return await _invoice(connection, organization_id, begin, end, currency, parts)
 
 
 async def quick_invoice_of(

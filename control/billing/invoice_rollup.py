@@ -9,13 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, Date, Select, bindparam, delete, func, insert, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Date,
+    Select,
+    Subquery,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    union_all,
+)
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.dated_request_id import first_at
-from control.billing.events import DAY, IN_PARTITIONS
+from control.billing.events import DAY, IN_PARTITIONS, in_partitions
 from gateway.metering.ledger.amounts import cached_tokens, written_tokens
+from storage.rows import equal
 from storage.tables.metering import (
     CHARGED,
     COUNTED,
@@ -24,6 +39,7 @@ from storage.tables.metering import (
     invoice_months,
     usage_daily,
     usage_events,
+    usage_retired_days,
 )
 from storage.worker_connection import Connection, run
 
@@ -42,6 +58,19 @@ def lines_of_events(*leading: ColumnElement[Any]) -> Select[Any]:
     charged = (func.sum(part) for part in (_E.prompt_tokens - cached - written, cached, written))
     sums = (each.cast(BigInteger).label(name) for name, each in zip(SUMS[1:], (*counted, *charged), strict=True))
     return select(*leading, *line, func.count().label("requests"), *sums).where(_E.billed).group_by(*leading, *line)
+
+
+def lines_by_day(organization_id: UUID | None, begin: datetime, end: datetime) -> Subquery:
+    """Lines and sums of whole days (UTC): of events, and of totals for days that are past their retention.
+    organization_id: None for all."""
+    retired = select(usage_retired_days.c.day)
+    ids = in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp())))
+    arrived = (equal(_E.organization_id, organization_id), ids, _E.requested_at >= begin, _E.requested_at < end)
+    of_events = lines_of_events(DAY.label("day")).where(*arrived, DAY.not_in(retired))
+    totals = select(_D.day, *(_D[name] for name in (*LINE, *SUMS))).where(
+        equal(_D.organization_id, organization_id), _D.day >= begin.date(), _D.day < end.date(), _D.day.in_(retired)
+    )
+    return union_all(of_events, totals).subquery("line")
 
 
 def lines_of_days(*leading: ColumnElement[Any]) -> Select[Any]:

@@ -5,11 +5,14 @@ import random
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
 from contracts import dated_request_id as request_id
+from control.billing.focus import focus_csv
+from control.billing.invoice import invoice_of
 from control.billing.partitions import ensure_days, retire_days
 from control.billing.rollup import roll_up
 from control.billing.verification import verify
@@ -19,7 +22,7 @@ from storage.engine import connect, lazy_pool
 from tests.control.billing.ledger_rows import find
 from tests.control.billing.test_rollup import PRICE
 from tests.databases import as_owner
-from tests.gateway.metering.rows import moment, row
+from tests.gateway.metering.rows import TENANTS, moment, row
 from tests.gateway.metering.samples import closed, opened
 from tests.waiting import eventually
 
@@ -220,6 +223,34 @@ async def test_a_day_that_was_not_added_up_before_its_retention_ended_keeps_its_
     await asyncio.to_thread(roll_up, url)
     for table in ("usage_hourly", "usage_daily", "invoice_days", "invoice_months"):
         assert await pool.fetchval(f"SELECT sum(amount_micro)::bigint FROM gateway.{table}") == billed, table
+
+
+async def test_an_invoice_and_a_focus_file_keep_the_days_that_are_past_their_retention(
+    pool: asyncpg.Pool[Any], owner: asyncpg.Connection[Any], fresh_postgres_url: str
+) -> None:
+    """Fault: with 35 days of events, the invoice of a month lacked its first days from the fifth of the next one on."""
+    choose, url = random.Random(3), fresh_postgres_url
+    await pool.execute(PRICE)
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT '2026-03-01 14:00Z'")
+    await Ledger(pool).insert([row(choose, NOON, NOON + 3_600) for _ in range(30)], "g")
+    await pool.execute("SELECT gateway.ensure_usage_day('2026-03-02')")
+    await owner.execute("ALTER TABLE gateway.usage_events ALTER recorded_at SET DEFAULT now()")
+    await owner.execute("ALTER TABLE gateway.usage_events_20260302 ALTER recorded_at SET DEFAULT now()")
+    await Ledger(pool).insert([row(choose, NOON + DAY_S, NOON + DAY_S + 3_600) for _ in range(30)], "g")
+    month = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC)
+
+    async def books() -> tuple[object, ...]:
+        organization_id = UUID(TENANTS[0])
+        async with pool.acquire() as connection:
+            return (
+                await invoice_of(connection, organization_id, *month, "USD"),
+                await focus_csv(connection, organization_id, *month, "USD"),
+                await focus_csv(connection, None, *month, "USD"),
+            )
+
+    before = await books()
+    assert await asyncio.to_thread(retire_days, url, 35) == [date(2026, 3, 1)]
+    assert await books() == before
 
 
 async def test_a_drop_that_was_interrupted_is_finished(
