@@ -9,6 +9,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from contracts.errors import ConfigError
+from storage.engine import checked
 
 MISSING_ROLE = "42704"
 """SQLSTATE with which `granting` refuses a role that the database does not have."""
@@ -57,7 +58,7 @@ $$;
 
 def role_of(url: str) -> str | None:
     """The role that a database URL names; None if it leaves that to the server."""
-    return urlsplit(url).username
+    return urlsplit(checked(url)).username
 
 
 def role_to_grant(url: str, application_url: str | None) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -40,6 +41,8 @@ MAY_PASS = (*AWAY, asyncpg.PostgresSystemError, asyncpg.ReadOnlySQLTransactionEr
 """Errors that may pass by themselves, except `REFUSALS`: also those of a failing disk or a standby server."""
 
 
+_HOST = r"(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?"
+_HOSTS = re.compile(f"{_HOST}(,{_HOST})*")
 COMMAND_TIMEOUT_S = 60.0
 """The default limit of each command of a pool, and of the wait after its cancellation."""
 
@@ -49,11 +52,14 @@ def checked(url: str, setting: str = "database url") -> str:
 
     Raises ConfigError, without the password in its text.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("postgresql", "postgres"):
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket, as of an IPv6 address
+        parts = urlsplit("")
+    if parts.scheme not in ("postgresql", "postgres") or not _HOSTS.fullmatch(parts.netloc.rpartition("@")[2]):
         raise ConfigError(
             f"{setting}: {redacted(url)!r} is not a PostgreSQL URL; write postgresql://user@host:5432/name, "
-            "or postgresql://user@/name?host=/folder for a unix socket",
+            "or postgresql://user@/name?host=/folder for a unix socket; in a password, write / as %2F, and so on",
             param=setting,
         )
     if not parts.path.strip("/"):
@@ -62,12 +68,9 @@ def checked(url: str, setting: str = "database url") -> str:
 
 
 def redacted(url: str) -> str:
-    """The URL without the password, for display."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
+    """The URL without passwords, for display; also one that is not a URL because of its password."""
+    shown = re.sub(r"(://[^:/?#@]*):.*@", r"\1:***@", url, count=1, flags=re.DOTALL)
+    return re.sub(r"(?i)([?&](?:ssl)?password=)[^&]*", r"\1***", shown)
 
 
 def sqlalchemy_url(url: str) -> str:

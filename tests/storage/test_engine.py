@@ -26,9 +26,29 @@ def test_passwords_are_never_shown() -> None:
     url = "postgresql://user:hunter2@db.example.com:5432/slipstream?sslmode=require"
     assert redacted(url) == "postgresql://user:***@db.example.com:5432/slipstream?sslmode=require"
     assert redacted("postgresql://user@/slipstream?host=/run") == "postgresql://user@/slipstream?host=/run"
-    with pytest.raises(ConfigError) as caught:
-        checked("mysql://user:hunter2@host/db")
-    assert "hunter2" not in caught.value.message
+    for url in (
+        "mysql://user:hunter2@host/db",
+        "postgresql://user:x#hunter2@host/db",
+        "postgresql://user@/?host=/run&password=hunter2",
+    ):
+        with pytest.raises(ConfigError) as caught:
+            checked(url)
+        assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize("password", ["a/b", "a[b", "a]b", "a[b]c", "a#b", "a?b"])
+def test_a_password_that_ends_an_address_too_early_is_refused_in_words(password: str) -> None:
+    """Fault: every command ended in a traceback, or named a URL without a database with the password in it."""
+    with pytest.raises(ConfigError, match=r"'postgresql://u:\*\*\*@h/db'"):
+        checked(f"postgresql://u:{password}@h/db")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:p@h1:5432,h2:6432/db", "postgresql://u@[::1]:5432/db", "postgresql:///db?host=/run&user=a@b"],
+)
+def test_several_hosts_and_ipv6_are_taken(url: str) -> None:
+    assert checked(url) == url
 
 
 async def test_a_borrowed_connection_is_replaced_after_a_failure_and_kept_after_success(postgres_url: str) -> None:
