@@ -33,6 +33,8 @@ def show(
     if as_json:
         for each in items:
             print(msgspec.json.encode(each).decode())
+        if more:  # a program reads the list as if it were complete
+            click.echo(f"… and more: GET /admin/v1{more}", err=True)
         return
     rows: Iterable[Sequence[str]] = ([str(cell(each)) for cell in columns.values()] for each in items)
     print("\n".join(table(tuple(columns), rows)) if items or not empty else empty)

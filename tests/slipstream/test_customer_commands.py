@@ -101,6 +101,17 @@ async def test_two_who_set_limits_at_once_overwrite_nothing_of_each_other(
     assert await setting == "organization acme, all tiers: 60 requests/min, 0.000005 USD a month, share 7"
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+async def test_a_list_that_is_cut_says_so_in_every_form(
+    shell: Shell, connection: asyncpg.Connection[Any], form: tuple[str, ...]
+) -> None:
+    """Fault: as JSON it ended after a hundred customers like a whole list."""
+    listed = ("customers", "organizations", "list", *form)
+    assert "and more" not in await shell.must(*listed)
+    await connection.execute("INSERT INTO gateway.organizations (name) SELECT 'o' || i FROM generate_series(1, 100) i")
+    assert "… and more: GET /admin/v1/organizations" in await shell.must(*listed)
+
+
 async def test_class_and_share_are_set_beside_limits_and_told_with_them(
     shell: Shell, connection: asyncpg.Connection[Any]
 ) -> None:
