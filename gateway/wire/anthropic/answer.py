@@ -16,7 +16,7 @@ from contracts.usage import Usage
 from gateway.wire.anthropic.prepare import AnswerDetails
 from gateway.wire.chunk import BROKEN_OFF, CallChunk, EventDelta, ReadError, finish_of, text_of_insides
 from gateway.wire.event_reader import EventReader
-from gateway.wire.openai.tool_calls import Calls, openai_reason
+from gateway.wire.openai.tool_calls import Calls, is_object, openai_reason, wrapped
 from gateway.wire.prepared import Prepared
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -24,8 +24,6 @@ SIGNATURE = "unsigned"
 """Sent in place of Anthropic's signature of a thought. Some clients drop a thought without a signature."""
 MEMBERS = {"content": "text", "reasoning_content": "thinking"}
 """The block that each member of an engine's event extends."""
-UNREAD = "INVALID_JSON"
-"""The name under which Anthropic's documentation passes on arguments that are not a JSON object."""
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
@@ -166,7 +164,7 @@ class MessageReader(EventReader):
 
     def _take(self, kind: str, text: str = "", call: int = 0) -> None:
         """Write a part, or defer it while the open call is not whole: engines may mix chunks of two calls."""
-        if self._deferred or (self._kind == "call" and not _is_object(self._arguments[self._call])):
+        if self._deferred or (self._kind == "call" and not is_object(self._arguments[self._call])):
             self._deferred.append((kind, text, call))
         else:
             self._write(kind, text, call)
@@ -203,10 +201,10 @@ class MessageReader(EventReader):
         """Arguments of the open call at its end, a JSON object; b"" if there are none or if they were cut, because a
         client could take their beginning for the whole."""
         arguments = bytes(self._arguments.pop(self._call)).strip()
-        if not arguments or _is_object(arguments):
+        if not arguments or is_object(arguments):
             return arguments
         cut = self._ending().reason not in ("tool_use", "end_turn")
-        return b"" if cut else msgspec.json.encode({UNREAD: arguments.decode()})
+        return b"" if cut else wrapped(arguments.decode())
 
     def _matched(self, choice: dict[str, Any]) -> str | None:
         """The request's stop sequence that ended the answer, as SGLang, vLLM and TensorRT-LLM report it. None if the
@@ -346,11 +344,3 @@ def _delta(choice: dict[str, Any]) -> EventDelta:
         return msgspec.convert(choice.get("delta") or {}, EventDelta)
     except msgspec.ValidationError as error:
         raise EngineFailed("The engine sent an event that does not have OpenAI's form.", detail=str(error)) from None
-
-
-def _is_object(arguments: bytes | bytearray) -> bool:
-    try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return True

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from contracts.errors import EngineFailed
 from gateway.wire.openai.schema import MAX_CALLS
 
 NO_ARGUMENTS = "{}"
 """Arguments of a call that ended without any: several engines write nothing."""
+UNREAD = "INVALID_JSON"
+"""The name under which Anthropic's documentation passes on arguments that are not a JSON object."""
 _CUT = ("length", "content_filter")
 """Finish reasons of a choice that is cut."""
 _LENGTH = ("MAX_TOKENS", "max_length", "max_tokens", "model_length")
@@ -71,6 +75,20 @@ class Calls:
         if reason is None or reason in _CUT:  # the last call is incomplete
             ended = ended[:-1] if reason else []
         return [number for number, call in enumerate(ended) if call.blank]
+
+
+def is_object(arguments: str | bytes | bytearray) -> bool:
+    """Whether a call's arguments are a JSON object."""
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def wrapped(arguments: str) -> bytes:
+    """Arguments that are not a JSON object, in one."""
+    return msgspec.json.encode({UNREAD: arguments})
 
 
 def openai_reason(reason: str, *, calls: bool, forced: bool = False) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from contracts.errors import InvalidField
 from contracts.request_id import RESPONSE_PREFIX
+from gateway.wire.openai.tool_calls import is_object, wrapped
 from gateway.wire.responses.schema import (
     CustomToolCallItem,
     CustomToolCallOutputItem,
@@ -87,7 +88,7 @@ def _listed(item: Item, key: str) -> Item:
 
 def items_in(stored_input: bytes, response: bytes) -> list[Item]:
     """The items of a stored response, its input before its output."""
-    return [*_decode_items(stored_input), *_decode_output(response).output]
+    return [_called(item) for item in (*_decode_items(stored_input), *_decode_output(response).output)]
 
 
 def output_in(response: bytes) -> bytes:
@@ -96,7 +97,16 @@ def output_in(response: bytes) -> bytes:
 
 
 def item_in(stored: bytes) -> Item:
-    return _decode_item(stored)
+    """An item of a conversation."""
+    return _called(_decode_item(stored))
+
+
+def _called(item: Item) -> Item:
+    """The item. Arguments that were cut, or that the model wrote wrongly, are in an object: engines take nothing else,
+    and no client can correct a stored item."""
+    if not isinstance(item, FunctionCallItem) or item.arguments.strip() in ("", "null") or is_object(item.arguments):
+        return item
+    return replace(item, arguments=wrapped(item.arguments).decode())
 
 
 def identified(stored_input: bytes, response: bytes | None = None) -> list[tuple[str, bytes]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from contracts.errors import InvalidJson, RequestError
 from contracts.generation import ChatPrompt
@@ -16,10 +17,10 @@ from gateway.wire.responses.conversation import Conversation
 from gateway.wire.responses.decode import RequestDecoder
 from gateway.wire.responses.schema import Item, MessageItem, ReasoningItem, ReasoningText, ResponsesRequest
 from gateway.wire.responses.sealed import MAX_BYTES, MAX_CHARACTERS, sealed
-from gateway.wire.responses.stored import input_json, items_in
+from gateway.wire.responses.stored import input_json, item_in, items_in
 from tests.costs.meter import Meter
 from tests.gateway.wire.openai import preparing
-from tests.gateway.wire.responses.answers import TARGET, USED, Json, call, event, prepared, whole
+from tests.gateway.wire.responses.answers import CALLER, FORMAT, TARGET, USED, Json, call, event, prepared, whole
 
 USER: Json = {"role": "user", "content": "hi"}
 THOUGHT: Json = {
@@ -125,6 +126,34 @@ async def test_items_are_the_messages_of_a_chat(items: Any, expected: list[Json]
         stored = input_json((await prepared(input=items)).details.asked.items, "resp_1")  # type: ignore[attr-defined]
         again = msgspec.json.encode(items_in(stored, b'{"output":[]}'))
         assert await messages(msgspec.json.decode(again)) == expected, "and so they are after they were stored"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "sent"),
+    [
+        ('{"a":', "length", '{"INVALID_JSON":"{\\"a\\":"}'),
+        ('["a"]', "tool_calls", '{"INVALID_JSON":"[\\"a\\"]"}'),
+        ("", "length", "{}"),
+        ("null", "tool_calls", "{}"),
+        ('{"a": 1}', "tool_calls", '{"a": 1}'),
+    ],
+)
+async def test_a_stored_call_without_an_object_does_not_end_its_conversation(
+    arguments: str, reason: str, sent: str
+) -> None:
+    tools: Any = [{"type": "function", "name": "f"}]
+    body = await whole([event(call(0, arguments, "f", "c")), event({}, reason)], tools=tools)
+    stored = input_json((await prepared()).details.asked.items, "resp_1")  # type: ignore[attr-defined]
+    asked = FORMAT.decode(msgspec.json.encode({"model": "m", "input": "go on", "previous_response_id": "resp_1"}))
+
+    for output in (
+        items_in(stored, msgspec.json.encode(body))[1:],
+        [item_in(msgspec.json.encode(item)) for item in body["output"]],
+    ):
+        made = await FORMAT.prepare(replace(asked, history=tuple(output)), "req_0123", CALLER, "salt", TARGET)
+
+        assert isinstance(made.generation.prompt, ChatPrompt)
+        assert made.generation.prompt.messages[0]["tool_calls"] == called(("c", "f", sent))
 
 
 async def test_a_response_goes_back_as_the_chat_that_it_was() -> None:
