@@ -26,8 +26,8 @@ LESSONS = 8
 ABORT = "abort"
 """finish_reason of an aborted choice. Either the gateway stopped it and had already ended the response, or the engine
 stopped it and has failed."""
-BROKEN_OFF = frozenset({ABORT, "error"})
-"""Finish reasons of incomplete answers."""
+BROKEN_OFF = frozenset({ABORT, "error", "cancelled", "timeout", "insufficient_system_resource"})
+"""Finish reasons of incomplete answers; the last three are TensorRT-LLM's and DeepSeek's."""
 
 
 class UnreadableEvent(EngineFailed):

@@ -166,12 +166,11 @@ def test_a_choice_ends_once_and_nothing_behind_its_end_is_of_it() -> None:
     assert (ended["message"]["content"], ended["finish_reason"]) == ("a", "length")
 
 
-@pytest.mark.parametrize(
-    "transcoder", [Relay("ours", "m", 1, include_usage=False), Collector("ours", "m", 1)], ids=["streamed", "whole"]
-)
-def test_a_choice_that_ends_in_an_error_is_not_complete(transcoder: Relay | Collector) -> None:
-    sent = transcoder.feed(event({"content": "a"}) + event({"content": "b"}, "error"))
-    assert (transcoder.finished, transcoder.complete, b'"b"' in sent) == (False, False, False)
+@pytest.mark.parametrize("reason", ["error", "cancelled", "timeout", "insufficient_system_resource"])
+def test_a_choice_that_ends_in_an_error_is_not_complete(reason: str) -> None:
+    for transcoder in (Relay("ours", "m", 1, include_usage=False), Collector("ours", "m", 1)):
+        sent = transcoder.feed(event({"content": "a"}) + event({"content": "b"}, reason))
+        assert (transcoder.finished, transcoder.complete, b'"b"' in sent) == (False, False, False)
 
 
 def test_content_beside_calls_is_null_where_it_is_empty() -> None:
