@@ -10,7 +10,17 @@ from typing import Any
 from contracts.errors import EngineFailed, SlipstreamError
 from engines.http.event_splitter import EventSplitter
 from engines.http.repeated_event import CountedRun
-from gateway.wire.chunk import LESSONS, ReadError, UnreadableEvent, decoded, error_in, has_text, learned, require_asked
+from gateway.wire.chunk import (
+    LESSONS,
+    ReadError,
+    UnreadableEvent,
+    created_of,
+    decoded,
+    error_in,
+    has_text,
+    learned,
+    require_asked,
+)
 from gateway.wire.format import Transcoder
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -31,6 +41,8 @@ class EventReader(Transcoder):
         self._splitter = EventSplitter()
         self._out: list[bytes] = []
         """Client bytes that may be sent."""
+        self._created = 0
+        """Start of the response, Unix time in seconds; 0 before an event with a time."""
         self.events = 0
         self.text_seen = False
         self.error: SlipstreamError | None = None
@@ -67,6 +79,8 @@ class EventReader(Transcoder):
             return
         require_asked(chunk, self._asked_choices)
         self._usage.chunk(chunk)
+        if not self._created:
+            self._created = created_of(chunk)
         if not self.events:
             self._begin(chunk)
         self.events += 1

@@ -14,7 +14,7 @@ from contracts.generation import Generation, TextPrompt
 from contracts.usage import Usage
 from engines.drivers.error_bodies import engine_error
 from engines.http.event_splitter import MAX_EVENT_BYTES
-from gateway.wire.chunk import LESSONS, ReadError, created_of
+from gateway.wire.chunk import LESSONS, ReadError
 from gateway.wire.event_reader import EventReader
 from gateway.wire.openai.best_of import BestOf
 from gateway.wire.openai.whole_choice import WholeChoice
@@ -89,7 +89,6 @@ class Collector(EventReader):
         self._repeated_text = ""
         """The member whose text grows with each usual event."""
         self._chat = chat
-        self._created = 0
 
     @property
     def characters(self) -> int | None:
@@ -146,8 +145,8 @@ class Collector(EventReader):
         return self._best_of.pick(choices, self._usage.output_tokens)
 
     def _begin(self, chunk: dict[str, Any]) -> None:
-        self._chat = chunk.get("object") != "text_completion"
-        self._created = created_of(chunk)
+        if kind := chunk.get("object"):
+            self._chat = kind != "text_completion"
 
     def _add(self, choice: dict[str, Any]) -> None:
         index = int(choice.get("index") or 0)

@@ -254,6 +254,8 @@ class Relay(Transcoder):
         ):
             return None
         delta = choices[0].delta
+        if delta is None and choices[0].text is None:
+            return None
         if delta is not None and delta.reasoning is not msgspec.UNSET:
             if _OUR_THOUGHT in payload or payload.count(_THEIR_THOUGHT) != 1:
                 return None
@@ -317,7 +319,7 @@ class Relay(Transcoder):
             self.error = error
             return b""
         require_asked(chunk, self._choices)
-        if not self.events:
+        if not self.created and not self.final:
             self._learn(chunk, payload)
         self.events += 1
         self._usage.chunk(chunk)
@@ -365,16 +367,19 @@ class Relay(Transcoder):
         return {**choice, "delta": {**delta, "tool_calls": chunks}} if chunks else choice
 
     def _rewritten(self, chunk: dict[str, Any]) -> bytes:
+        if not chunk.get("object"):
+            chunk = {**chunk, "object": self._object, "created": self.created}
         if self._service_tier is not None:
             chunk = {**chunk, "service_tier": self._service_tier}
         running = self.usage if self._running_usage else None
         return _frame(rewrite_decoded(chunk, self._id, self._model, self._include_usage, running))
 
     def _learn(self, chunk: dict[str, Any], payload: bytes) -> None:
-        """Learn from the first event how this engine writes its id and model."""
+        """Learn how this engine writes its id and model, from the first event with a time: Azure's first event has
+        none of these."""
         # with several choices usage must be kept by choice, and engines may give each its own id
         self._compact = self._choices == 1 and b'"choices":[' in payload
-        self._object = str(chunk.get("object", self._object))
+        self._object = str(chunk.get("object") or self._object)
         self.created = created_of(chunk)
         self._ids = (b'"id":' + msgspec.json.encode(str(chunk.get("id"))), self._ids[1])
         self._models = (b'"model":' + msgspec.json.encode(str(chunk.get("model"))), self._models[1])
@@ -389,6 +394,11 @@ def rewrite_decoded(
     chunk.pop("usage", None)
     chunk["choices"] = [_public(choice) for choice in chunk["choices"]]
     for choice in chunk["choices"]:
+        if choice.get("delta") is None and choice.get("text") is None:  # Azure's notes of its filters have neither
+            if chunk.get("object") == "text_completion":
+                choice["text"] = ""
+            else:
+                choice["delta"] = {}
         if "reasoning" in (choice.get("delta") or ()):
             choice["delta"] = with_one_thought(choice["delta"])
         if choice.get("finish_reason") == "":

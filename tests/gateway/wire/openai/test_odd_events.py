@@ -185,3 +185,43 @@ def test_an_empty_finish_reason_is_none() -> None:
     choices = streamed(event({"content": "a"}, ""), event({"content": "b"}, ""), event({}, "stop"))
 
     assert [choice["finish_reason"] for choice in choices] == [None, None, "stop"]
+
+
+AZURE: dict[str, Any] = {"choices": [], "created": 0, "id": "", "model": "", "object": "", "prompt_filter_results": []}
+
+
+@pytest.mark.parametrize(("kind", "texts"), [("chat.completion.chunk", "delta"), ("text_completion", "text")])
+def test_an_event_about_filters_before_the_first_choice_hides_neither_kind_nor_time(kind: str, texts: str) -> None:
+    def chunk(text: str, reason: str | None) -> dict[str, Any]:
+        choice = {"index": 0, texts: {"content": text} if texts == "delta" else text, "finish_reason": reason}
+        return {**AZURE, "choices": [choice], "created": 7, "id": "theirs", "model": "theirs", "object": kind}
+
+    usage = {"prompt_tokens": 1, "completion_tokens": 3}
+    note = {**AZURE, "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {}}]}
+    chunks = AZURE, chunk("a", None), note, chunk("b", None), chunk("c", "stop"), {**AZURE, "usage": usage}
+    data = b"".join(b"data: %b\n\n" % msgspec.json.encode(each) for each in chunks)
+    chat = texts == "delta"
+    relay = Relay("ours", "m", 1, include_usage=True, chat=chat)
+    whole_answer = Collector("ours", "m", 1, chat=chat)
+    whole_answer.feed(data)
+
+    sent = relay.feed(data) + relay.finish()
+    events = [msgspec.json.decode(line[6:]) for line in sent.split(b"\n\n")[:-2]]
+    answer = msgspec.json.decode(whole_answer.finish())
+
+    assert {(each["object"], each["created"], each["id"], each["model"]) for each in events} == {(kind, 7, "ours", "m")}
+    assert all(texts in choice for each in events for choice in each["choices"])
+    assert (answer["object"], answer["created"]) == (kind.removesuffix(".chunk"), 7)
+    assert (answer["choices"][0]["message"]["content"] if chat else answer["choices"][0]["text"]) == "abc"
+
+
+@pytest.mark.parametrize("nothing", [{}, {"delta": None}], ids=["left out", "null"])
+def test_a_note_about_filters_has_a_delta_for_clients_that_read_it_in_every_event(nothing: dict[str, Any]) -> None:
+    note = {**AZURE, "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {}, **nothing}]}
+    noted = b"data: " + msgspec.json.encode(note) + b"\n\n"
+
+    choices = streamed(
+        event({"content": "a"}), event({"content": "b"}), noted, event({"content": "c"}), event({}, "stop")
+    )
+
+    assert [choice["delta"].get("content") for choice in choices] == ["a", "b", None, "c", None]
