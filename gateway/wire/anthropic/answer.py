@@ -16,7 +16,7 @@ from contracts.usage import Usage
 from gateway.wire.anthropic.prepare import AnswerDetails
 from gateway.wire.chunk import BROKEN_OFF, CallChunk, EventDelta, ReadError, finish_of, text_of_insides
 from gateway.wire.event_reader import EventReader
-from gateway.wire.openai.tool_calls import Calls, is_object, openai_reason, wrapped
+from gateway.wire.openai.tool_calls import Calls, forces_call, is_object, openai_reason, wrapped
 from gateway.wire.prepared import Prepared
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -88,7 +88,7 @@ class MessageReader(EventReader):
         """Kind of the open block, `text`, `thinking` or `call`; "" if none is open."""
         self._next = 0
         """Index of the next block."""
-        self._calls = Calls()
+        self._calls = Calls(forced=forces_call(generation.prompt))
         self._call = 0
         """Number of the call whose block is open, or was the last one open."""
         self._begun: set[int] = set()

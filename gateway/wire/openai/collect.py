@@ -164,5 +164,5 @@ class Collector(EventReader):
 
     def _choice(self, index: int) -> WholeChoice:
         if index not in self._choices:
-            self._choices[index] = WholeChoice(index, chat=self._chat, forced_call=self._forced_call)
+            self._choices[index] = WholeChoice(index, self._id, chat=self._chat, forced_call=self._forced_call)
         return self._choices[index]

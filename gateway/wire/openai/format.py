@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 
-from contracts.generation import Caller, ChatPrompt, TextPrompt, Tier
+from contracts.generation import Caller, ChatPrompt, Tier
 from contracts.request_id import CHAT_PREFIX, COMPLETION_PREFIX, answer_id
 from gateway.wire.chunk import ReadError
 from gateway.wire.config import RequestConfig
@@ -19,6 +19,7 @@ from gateway.wire.openai.fill_answer import CompletionFraming
 from gateway.wire.openai.prepare import prepare_chat, prepare_completion
 from gateway.wire.openai.relay import Relay
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
+from gateway.wire.openai.tool_calls import forces_call
 from gateway.wire.prepared import Prepared, Target
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -48,7 +49,7 @@ class _OpenAiFormat(EndpointFormat):
             chat=isinstance(generation.prompt, ChatPrompt),
             service_tier=prepared.service_tier,
             running_usage=prepared.running_usage,
-            forced_call=_forces_call(generation.prompt),
+            forced_call=forces_call(generation.prompt),
         )
 
     def _collector(self, request_id: str, prepared: Prepared, usage: UsageTracker, read_error: ReadError) -> Collector:
@@ -62,7 +63,7 @@ class _OpenAiFormat(EndpointFormat):
             read_error=read_error,
             chat=isinstance(generation.prompt, ChatPrompt),
             service_tier=prepared.service_tier,
-            forced_call=_forces_call(generation.prompt),
+            forced_call=forces_call(generation.prompt),
         )
 
     def _response_id(self, request_id: str) -> str:
@@ -133,8 +134,3 @@ class EngineCompletionFormat(CompletionFormat):
 
     def decode(self, body: bytes) -> CompletionRequest:
         return self._decoder.engine_completion(body, self._model)
-
-
-def _forces_call(prompt: ChatPrompt | TextPrompt) -> bool:
-    """Whether the request names the function to call."""
-    return isinstance(prompt, ChatPrompt) and isinstance(prompt.tool_choice, dict)

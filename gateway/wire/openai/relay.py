@@ -40,7 +40,7 @@ from gateway.wire.chunk import (
     with_one_thought,
 )
 from gateway.wire.format import Transcoder
-from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
+from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, made_id, openai_reason
 from gateway.wire.usage_json import usage_json
 from gateway.wire.usage_tracker import UsageTracker
 
@@ -297,10 +297,14 @@ class Relay(Transcoder):
         return replaced
 
     def _in_order(self, chunks: list[CallChunk]) -> bool:
-        """Count an event's only chunk of a call if its number is ours. Returns False if the event must be rewritten."""
+        """Count an event's only chunk of a call if its number is ours, and if only the call's first chunk has an id and
+        a name. Returns False if the event must be rewritten."""
         chunk, calls = chunks[0], self._calls_of(0)
         function = chunk.function or FunctionChunk()
-        if len(chunks) > 1 or chunk.index != calls.number(chunk.index, chunk.id, function.name):
+        number = calls.number(chunk.index, chunk.id, function.name)
+        if len(chunks) > 1 or chunk.index != number:
+            return False
+        if not chunk.id if number == len(calls.begun) else chunk.id or function.name:
             return False
         calls.add(chunk.index, chunk.id, function.name, function.arguments)
         return True
@@ -308,7 +312,7 @@ class Relay(Transcoder):
     def _calls_of(self, index: int) -> Calls:
         calls = self._calls.get(index)
         if calls is None:
-            calls = self._calls[index] = Calls()
+            calls = self._calls[index] = Calls(forced=self._forced_call)
         return calls
 
     def _unusual(self, payload: bytes) -> bytes:
@@ -348,15 +352,13 @@ class Relay(Transcoder):
         return event
 
     def _normalized(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """An event's choice with our numbers of calls and, at its end, OpenAI's finish reason and arguments for every
-        call."""
+        """An event's choice with our numbers of calls, each with one id and one name, because clients append repeated
+        ones; at its end, with OpenAI's finish reason and arguments for every call."""
         index, delta, reason = int(choice.get("index") or 0), choice.get("delta") or {}, finish_of(choice)
         calls = self._calls_of(index)
         chunks = []
         for chunk in delta.get("tool_calls") or ():
-            function = chunk.get("function") or {}
-            number = calls.add(chunk.get("index"), chunk.get("id"), function.get("name"), function.get("arguments"))
-            chunks.append({**chunk, "index": number})
+            chunks.append(self._numbered(chunk, calls, index))
         if reason is not None:
             self._finished_choices.add(index)
             reason = openai_reason(reason, calls=bool(calls.begun), forced=self._forced_call)
@@ -365,6 +367,22 @@ class Relay(Transcoder):
                 {"index": number, "function": {"arguments": NO_ARGUMENTS}} for number in calls.without_arguments(reason)
             ]
         return {**choice, "delta": {**delta, "tool_calls": chunks}} if chunks else choice
+
+    def _numbered(self, chunk: dict[str, Any], calls: Calls, choice: int) -> dict[str, Any]:
+        """A chunk of a call as clients read it."""
+        function = chunk.get("function") or {}
+        id_, name, arguments = chunk.get("id"), function.get("name"), function.get("arguments")
+        number = calls.number(chunk.get("index"), id_, name)
+        begun = calls.begun[number] if number < len(calls.begun) else None
+        numbered = {**chunk, "index": number}
+        if begun is None:
+            numbered["id"] = id_ or made_id(self._id, choice, number)
+        else:
+            numbered.pop("id", None)
+            if begun.name and name:
+                numbered["function"] = {"arguments": arguments or ""}
+        calls.add(chunk.get("index"), id_, name, arguments)
+        return numbered
 
     def _rewritten(self, chunk: dict[str, Any]) -> bytes:
         if not chunk.get("object"):

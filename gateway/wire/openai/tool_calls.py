@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from contracts.errors import EngineFailed
+from contracts.generation import ChatPrompt, TextPrompt
+from contracts.request_id import CHAT_PREFIX
 from gateway.wire.openai.schema import MAX_CALLS
 
 NO_ARGUMENTS = "{}"
@@ -38,12 +40,14 @@ class Calls:
     """The calls of one choice, numbered in the order in which they began.
 
     Engines may number calls with gaps, give several the same index, or give none: another id or a second name begins a
-    call.
+    call. TensorRT-LLM repeats the name of a forced call, which has no id, in each chunk.
     """
 
-    __slots__ = ("_by_index", "begun")
+    __slots__ = ("_by_index", "_forced", "begun")
 
-    def __init__(self) -> None:
+    def __init__(self, *, forced: bool = False) -> None:
+        """forced: see `forces_call`."""
+        self._forced = forced
         self._by_index: dict[int, int] = {}
         """The number of the call to which a chunk with this index belongs."""
         self.begun: list[Call] = []
@@ -51,7 +55,9 @@ class Calls:
     def number(self, index: int | None, id_: str | None, name: str | None) -> int:
         """The number of the call to which such a chunk would belong."""
         number = self._by_index.get(index or 0)
-        return len(self.begun) if number is None or self.begun[number].ended_by(id_, name) else number
+        if number is None or self.begun[number].ended_by(id_, None if self._forced else name):
+            return len(self.begun)
+        return number
 
     def add(self, index: int | None, id_: str | None, name: str | None, arguments: str | None) -> int:
         """Add a chunk and return its call's number. Raises EngineFailed for more calls than an answer may hold."""
@@ -89,6 +95,16 @@ def is_object(arguments: str | bytes | bytearray) -> bool:
 def wrapped(arguments: str) -> bytes:
     """Arguments that are not a JSON object, in one."""
     return msgspec.json.encode({UNREAD: arguments})
+
+
+def forces_call(prompt: ChatPrompt | TextPrompt) -> bool:
+    """Whether the request names the function to call."""
+    return isinstance(prompt, ChatPrompt) and isinstance(prompt.tool_choice, dict)
+
+
+def made_id(response_id: str, choice: int, number: int) -> str:
+    """The id of a call to which the engine gave none: clients need one for the call's result."""
+    return f"call_{response_id.removeprefix(CHAT_PREFIX)}_{choice}_{number}"
 
 
 def openai_reason(reason: str, *, calls: bool, forced: bool = False) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from contracts.errors import EngineFailed
 from gateway.wire.chunk import TEXTS, finish_of, with_one_thought
-from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
+from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, made_id, openai_reason
 
 
 class JsonArray:
@@ -35,15 +35,26 @@ class JsonArray:
 class WholeChoice:
     """Combines a choice's events. Texts are UTF-8 until the end, because appending to a string copies it."""
 
-    __slots__ = ("_arguments", "_calls", "_chat", "_forced_call", "_index", "_logprobs", "_texts", "finish_reason")
+    __slots__ = (
+        "_arguments",
+        "_calls",
+        "_chat",
+        "_forced_call",
+        "_index",
+        "_logprobs",
+        "_response_id",
+        "_texts",
+        "finish_reason",
+    )
 
-    def __init__(self, index: int, *, chat: bool, forced_call: bool = False) -> None:
-        """forced_call: see `openai_reason`."""
+    def __init__(self, index: int, response_id: str, *, chat: bool, forced_call: bool = False) -> None:
+        """response_id: the response's. forced_call: see `openai_reason`."""
         self._index = index
+        self._response_id = response_id
         self._forced_call = forced_call
         self._chat = chat
         self._texts: dict[str, bytearray] = {}
-        self._calls = Calls()
+        self._calls = Calls(forced=forced_call)
         self._arguments: list[bytearray] = []
         """The arguments of each call, in UTF-8."""
         self._logprobs: dict[str, JsonArray | None] | None = None
@@ -128,8 +139,12 @@ class WholeChoice:
         for number in self._calls.without_arguments(reason):
             self._arguments[number] += NO_ARGUMENTS.encode()
         calls = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments.decode()}}
-            for call, arguments in zip(self._calls.begun, self._arguments, strict=True)
+            {
+                "id": call.id or made_id(self._response_id, self._index, number),
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments.decode()},
+            }
+            for number, (call, arguments) in enumerate(zip(self._calls.begun, self._arguments, strict=True))
         ]
         return {"tool_calls": calls} if calls else {}
 

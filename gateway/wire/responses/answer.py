@@ -15,7 +15,7 @@ from contracts.errors import EngineFailed, SlipstreamError
 from contracts.usage import Usage
 from gateway.wire.chunk import ReadError, finish_of, with_one_thought
 from gateway.wire.event_reader import EventReader
-from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, openai_reason
+from gateway.wire.openai.tool_calls import NO_ARGUMENTS, Calls, forces_call, openai_reason
 from gateway.wire.prepared import Prepared
 from gateway.wire.responses.envelope import settings, state
 from gateway.wire.responses.events import event_of
@@ -55,7 +55,7 @@ class Answer(EventReader):
         self._items: list[Growing] = []
         self._open: Growing | None = None
         """The growing reasoning or message."""
-        self._calls = Calls()
+        self._calls = Calls(forced=forces_call(prepared.generation.prompt))
         self._made: list[GrowingCall] = []
         self._reason: str | None = None
         self._before = self._between = b""

@@ -325,3 +325,14 @@ def test_whatever_an_engine_writes_a_stream_and_a_whole_answer_agree(
         assert "".join(block[field] for block in blocks if block["type"] == field) == written[name]
     assert [block["id"] for block in blocks if block["type"] == "tool_use"] == list(calls)
     assert all(block.get("text", "x") and block.get("thinking", "x") for block in blocks)
+
+
+async def test_a_forced_call_whose_name_comes_with_each_chunk_is_one_block() -> None:
+    """TensorRT-LLM writes them so, without an id."""
+    prepared = await prepare(tools=[TOOL], tool_choice={"type": "tool", "name": "look"})
+    pieces = [chunk(call(0, piece, None, "look")) for piece in ('{"a', 't":', ' "x', '"}')]
+
+    message = both(prepared, ROLE, *pieces, chunk(call(0, "", None, "look"), "stop"), USAGE)
+
+    [block] = message["content"]
+    assert (block["name"], block["input"], message["stop_reason"]) == ("look", {"at": "x"}, "tool_use")

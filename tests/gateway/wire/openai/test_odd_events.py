@@ -29,7 +29,7 @@ def streamed(*events: bytes) -> list[dict[str, Any]]:
 
 def whole(*deltas: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
     """The message of a whole answer."""
-    choice = WholeChoice(0, chat=True)
+    choice = WholeChoice(0, "ours", chat=True)
     for delta in deltas:
         choice.add({"index": 0, "delta": delta})
     choice.add({"index": 0, "delta": {}, "finish_reason": finish_reason})
@@ -82,7 +82,10 @@ def call(index: int | None, id_: str | None = None, name: str | None = None, arg
         ([call(1, "a", "f", "{}")], [("a", "f", "{}")]),
         ([call(0, "a", "f"), call(2, "b", "g"), call(0, None, None, "{}")], [("a", "f", "{}"), ("b", "g", "")]),
         ([call(None, "a", "f", "{}"), call(None, "b", "f", "{}")], [("a", "f", "{}"), ("b", "f", "{}")]),
-        ([call(0, None, "f", "{}"), call(0, None, "g", "{}")], [("", "f", "{}"), ("", "g", "{}")]),
+        (
+            [call(0, None, "f", "{}"), call(0, None, "g", "{}")],
+            [("call_ours_0_0", "f", "{}"), ("call_ours_0_1", "g", "{}")],
+        ),
         ([call(0, "a", "f", '{"x"'), call(0, "a", "f", ":1}")], [("a", "f", '{"x":1}')]),
     ],
     ids=["ids at one index", "a gap", "in turns", "no index", "no ids", "named again"],
@@ -101,13 +104,13 @@ def test_calls_are_told_apart_by_id_and_name_and_gaps_are_closed(
 
 
 def joined(choices: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """The calls of a stream, as clients put them together: by their index."""
+    """The calls of a stream, as OpenAI's SDK puts them together: by their index, with every text appended."""
     calls: dict[int, list[str]] = {}
     for choice in choices:
         for piece in choice["delta"].get("tool_calls") or ():
             known = calls.setdefault(piece["index"], ["", "", ""])
-            known[0] = known[0] or piece.get("id") or ""
-            known[1] = known[1] or piece["function"].get("name") or ""
+            known[0] += piece.get("id") or ""
+            known[1] += piece["function"].get("name") or ""
             known[2] += piece["function"].get("arguments") or ""
     assert list(calls) == list(range(len(calls)))
     return [(id_, name, arguments) for id_, name, arguments in calls.values()]
@@ -147,7 +150,7 @@ def test_a_reason_is_one_that_typed_clients_know_and_says_whether_there_are_call
     for deltas, told in ([text, made], with_calls), ([text], without), ([text, {"tool_calls": []}], without):
         assert streamed(*map(event, deltas), event({}, reason))[-1]["finish_reason"] == told
         assert streamed(*map(event, deltas[:-1]), event(deltas[-1], reason))[-1]["finish_reason"] == told
-        choice = WholeChoice(0, chat=True)
+        choice = WholeChoice(0, "ours", chat=True)
         for delta in deltas:
             choice.add({"index": 0, "delta": delta})
         choice.add({"index": 0, "delta": {}, "finish_reason": reason})
@@ -159,7 +162,7 @@ def test_a_choice_ends_once_and_nothing_behind_its_end_is_of_it() -> None:
     choices = streamed(event({"content": "a"}), event({"content": "b"}, "length"), *more)
     said = [(choice["delta"].get("content"), choice["finish_reason"]) for choice in choices]
     assert said == [("a", None), ("b", "length")]
-    choice = WholeChoice(0, chat=True)
+    choice = WholeChoice(0, "ours", chat=True)
     choice.add({"index": 0, "delta": {"content": "a"}, "finish_reason": "length"})
     choice.add({"index": 0, "delta": {"content": "late"}, "finish_reason": "stop"})
     ended = choice.json()
@@ -225,3 +228,22 @@ def test_a_note_about_filters_has_a_delta_for_clients_that_read_it_in_every_even
     )
 
     assert [choice["delta"].get("content") for choice in choices] == ["a", "b", None, "c", None]
+
+
+def test_a_forced_call_whose_name_comes_with_each_chunk_is_one_call() -> None:
+    """TensorRT-LLM writes them so, without an id."""
+    pieces = [*('{"', "x", '":', " 1", "}") * 30, ""]
+    events = [event({"role": "assistant"}), *(event({"tool_calls": [call(0, None, "f", each)]}) for each in pieces)]
+    ending = event({"tool_calls": [call(0, None, "f", "")]}, "stop")
+    relay = Relay("chatcmpl-1", "m", 1, include_usage=False, forced_call=True)
+    collector = Collector("chatcmpl-1", "m", 1, forced_call=True)
+    sent = b"".join(relay.feed(each) for each in [*events, ending]) + relay.finish()
+    collector.feed(b"".join([*events, ending]))
+
+    found = [msgspec.json.decode(line[6:])["choices"][0] for line in sent.split(b"\n\n")[:-2]]
+    answer = msgspec.json.decode(collector.finish())["choices"][0]
+
+    assert joined(found) == [("call_1_0_0", "f", "".join(pieces))]
+    [made] = answer["message"]["tool_calls"]
+    assert (made["id"], made["function"]) == ("call_1_0_0", {"name": "f", "arguments": "".join(pieces)})
+    assert found[-1]["finish_reason"] == answer["finish_reason"] == "stop"

@@ -203,3 +203,16 @@ async def test_every_stream_adds_up_to_the_whole_body(parts: list[tuple[str, str
     final = events[-1]["response"]
     assert final["output"] == same["output"]
     assert events[-1]["type"] == f"response.{'incomplete' if reason == 'length' else 'completed'}"
+
+
+async def test_a_forced_call_whose_name_comes_with_each_chunk_is_one_item() -> None:
+    """TensorRT-LLM writes them so, without an id."""
+    events = [event(call(0, piece, "look")) for piece in ('{"a', 't":', " 1", "}")]
+    tools: Any = [{"type": "function", "name": "look"}]
+    asked: Any = {"tools": tools, "tool_choice": {"type": "function", "name": "look"}}
+
+    streamed_output = accumulated(await streamed([*events, event({}, "stop")], **asked)).output
+
+    for item in streamed_output[0].to_dict(), (await whole([*events, event({}, "stop")], **asked))["output"][0]:
+        assert (item["name"], item["arguments"]) == ("look", '{"at": 1}')
+    assert len(streamed_output) == 1
