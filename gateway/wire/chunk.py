@@ -50,6 +50,7 @@ class CallChunk(msgspec.Struct, gc=False):
 
     index: int | None = None
     id: str | None = None
+    type: str | None = None
     function: FunctionChunk | None = None
 
 

@@ -297,14 +297,15 @@ class Relay(Transcoder):
         return replaced
 
     def _in_order(self, chunks: list[CallChunk]) -> bool:
-        """Count an event's only chunk of a call if its number is ours, and if only the call's first chunk has an id and
-        a name. Returns False if the event must be rewritten."""
+        """Count an event's only chunk of a call if its number is ours, and if the call's first chunk has an id and a
+        type, and no later one an id or a name. Returns False if the event must be rewritten."""
         chunk, calls = chunks[0], self._calls_of(0)
         function = chunk.function or FunctionChunk()
         number = calls.number(chunk.index, chunk.id, function.name)
         if len(chunks) > 1 or chunk.index != number:
             return False
-        if not chunk.id if number == len(calls.begun) else chunk.id or function.name:
+        begins = number == len(calls.begun)
+        if not (chunk.id and chunk.type) if begins else chunk.id or function.name:
             return False
         calls.add(chunk.index, chunk.id, function.name, function.arguments)
         return True
@@ -376,7 +377,7 @@ class Relay(Transcoder):
         begun = calls.begun[number] if number < len(calls.begun) else None
         numbered = {**chunk, "index": number}
         if begun is None:
-            numbered["id"] = id_ or made_id(self._id, choice, number)
+            numbered |= {"id": id_ or made_id(self._id, choice, number), "type": "function"}
         else:
             numbered.pop("id", None)
             if begun.name and name:

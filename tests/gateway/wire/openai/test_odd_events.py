@@ -247,3 +247,15 @@ def test_a_forced_call_whose_name_comes_with_each_chunk_is_one_call() -> None:
     [made] = answer["message"]["tool_calls"]
     assert (made["id"], made["function"]) == ("call_1_0_0", {"name": "f", "arguments": "".join(pieces)})
     assert found[-1]["finish_reason"] == answer["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("type_", [{}, {"type": None}, {"type": "function"}], ids=["left out", "null", "given"])
+def test_each_call_has_a_type_as_in_a_whole_answer(type_: dict[str, Any]) -> None:
+    """Mistral's API leaves it out; a typed client then throws, and OpenAI's SDK has no events for the call."""
+    first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}, **type_}
+    more = {"index": 0, "function": {"arguments": "{}"}}
+    opening = event({"role": "assistant", "content": ""})
+    for before in ([opening], []):
+        choices = streamed(*before, event({"tool_calls": [first]}), event({"tool_calls": [more]}), event({}, "stop"))
+        begun, *_ = (piece for choice in choices for piece in choice["delta"].get("tool_calls") or ())
+        assert begun == {**first, "type": "function"}
