@@ -122,7 +122,7 @@ async def test_an_engine_that_serves_the_model_by_another_name(platform: SlowPla
          "one of: system, developer, user, assistant, tool"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "text": "x"}]}]}, "messages[0].content[0].type",
          "one of: text, image_url, refusal"),
-        ({"reasoning_effort": "huge"}, "reasoning_effort", "one of: none, minimal, low, medium, high, xhigh"),
+        ({"reasoning_effort": "huge"}, "reasoning_effort", "one of: none, minimal, low, medium, high, xhigh, max"),
         ({"tool_choice": "always"}, "tool_choice", "one of: none, auto, required"),
         ({"service_tier": "scale"}, "service_tier", "one of: auto, default, flex, priority"),
         ({"response_format": {"type": "yaml"}}, "response_format.type", "one of: text, json_object, json_schema"),

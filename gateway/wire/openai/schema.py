@@ -255,7 +255,7 @@ class ChatRequest(Common, forbid_unknown_fields=True, kw_only=True):
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     safety_identifier: Tag | None = None
     prompt_cache_key: Tag | None = None
     metadata: Metadata | None = None

@@ -260,7 +260,7 @@ class ResponseText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
 class ReasoningConfig(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """The length of the model's reasoning. `summary` has no effect: a response holds the reasoning itself."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto", "all_turns"] | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
+from openai.types.shared import ReasoningEffort
 
 from contracts.desired_state import Pool
 from contracts.errors import InvalidField, InvalidJson, RequestError, SpecialToken, UnknownField, UnsupportedField
@@ -19,6 +20,7 @@ from gateway.wire.openai.engine_parameters import engine_parameters
 from gateway.wire.prepared import Prepared, Target
 from tests.engines.test_tokenizer import write_model
 from tests.gateway.wire.openai.preparing import chat, complete, target
+from tests.gateway.wire.responses import answers as responses
 
 SENT: dict[str, Any] = {
     "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1, "stop_token_ids": [7],
@@ -198,6 +200,14 @@ async def test_an_effort_is_a_variable_only_where_engines_take_some() -> None:
     where = target(None, "openai")
     body = sent(await chat(where, reasoning_effort="none"), where)
     assert (body["reasoning_effort"], "chat_template_kwargs" in body) == ("none", False)
+
+
+@pytest.mark.parametrize("effort", get_args(get_args(ReasoningEffort)[0]))
+async def test_every_effort_of_openais_sdk_reaches_the_engine_that_knows_its_own(effort: str) -> None:
+    where = target(None, "sglang")
+    assert sent(await chat(where, reasoning_effort=effort), where)["reasoning_effort"] == effort
+    response = await responses.prepared(reasoning={"effort": effort})
+    assert sent(response, responses.TARGET)["reasoning_effort"] == effort
 
 
 @pytest.mark.parametrize(
