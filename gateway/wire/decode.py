@@ -38,6 +38,8 @@ NULL_IS_ABSENCE: Mapping[str, Collection[bytes]] = MappingProxyType({})
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_messages = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _NULL = msgspec.Raw(b"null")
+_PARTS = ("content", "tool_calls")
+"""A message's fields that hold objects."""
 RequestT = TypeVar("RequestT")
 
 _MAX_READ = MAX_QUOTED + 100
@@ -119,7 +121,7 @@ def _asked(
     body: bytes, known: Collection[str], without_effect: Mapping[str, Collection[bytes]]
 ) -> dict[str, msgspec.Raw]:
     """The body's undecoded fields, without unknown fields that have no effect. Null means absence: clients with typed
-    bodies write all the fields that they know, at the body's top and in messages."""
+    bodies write all the fields that they know, at the body's top, in messages, and in their parts and in tools."""
     fields = {
         name: value
         for name, value in _decode_fields(body).items()
@@ -128,6 +130,8 @@ def _asked(
     messages = bytes(fields.get("messages", b"")).lstrip()
     if messages.startswith(b"[") and b"null" in messages:
         fields["messages"] = _without_nulls(fields["messages"])
+    if "tools" in fields:
+        fields["tools"] = without_nulls_in_parts(fields["tools"])
     return fields
 
 
@@ -141,8 +145,29 @@ def _without_nulls(messages: msgspec.Raw) -> msgspec.Raw:
         decoded = _decode_messages(messages)
     except msgspec.ValidationError:
         return messages  # one is not an object: the body's own decoder names its index
-    kept = [{name: value for name, value in item.items() if value != _NULL or name == "content"} for item in decoded]
+    kept = [
+        {
+            name: without_nulls_in_parts(value) if name in _PARTS else value
+            for name, value in item.items()
+            if value != _NULL or name == "content"
+        }
+        for item in decoded
+    ]
     return msgspec.Raw(msgspec.json.encode(kept))
+
+
+def without_nulls_in_parts(parts: msgspec.Raw) -> msgspec.Raw:
+    """A list of objects without their null fields; any other value unchanged."""
+    text = bytes(parts)
+    if not text.lstrip().startswith(b"[") or b"null" not in text:
+        return parts
+    try:
+        decoded = _decode_messages(text)
+    except msgspec.ValidationError:
+        return parts
+    return msgspec.Raw(
+        msgspec.json.encode([{name: value for name, value in part.items() if value != _NULL} for part in decoded])
+    )
 
 
 def _with_key(text: str, body: bytes, kind: type) -> str:

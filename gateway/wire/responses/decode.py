@@ -9,7 +9,7 @@ import msgspec
 
 from contracts.engine_parameters import may_pass
 from contracts.errors import InvalidField, InvalidJson, MissingField, UnknownField, UnsupportedField
-from gateway.wire.decode import Others, decode
+from gateway.wire.decode import Others, decode, without_nulls_in_parts
 from gateway.wire.openai.foreign_names import NOT_PASSED_ON, WITHOUT_EFFECT
 from gateway.wire.openai.schema import ChatRequest
 from gateway.wire.responses.schema import UNSUPPORTED, CountedRequest, ResponsesRequest
@@ -75,8 +75,8 @@ class RequestDecoder(Generic[RequestT]):
 
 
 def _with_types(body: bytes) -> bytes:
-    """The body with the types that messages and references may omit, and without null fields of items and tools: typed
-    clients write all the fields that they know."""
+    """The body with the types that messages and references may omit, and without null fields of items, of their parts
+    and of tools: typed clients write all the fields that they know."""
     fields = _decode_fields(body)
     for name in ("input", "items", "tools"):
         items = fields.get(name, b"")
@@ -90,7 +90,11 @@ def _with_type(item: msgspec.Raw) -> dict[str, msgspec.Raw] | msgspec.Raw:
         fields = _decode_fields(item)
     except msgspec.ValidationError:
         return item  # not an object: the body's own decoder names its index
-    kept = {name: value for name, value in fields.items() if value != _NULL}
+    kept = {
+        name: without_nulls_in_parts(value) if name in ("content", "output") else value
+        for name, value in fields.items()
+        if value != _NULL
+    }
     if "type" not in kept:
         kind = b'"message"' if "role" in kept or "content" in kept else b'"item_reference"'
         kept = {"type": msgspec.Raw(kind), **kept}

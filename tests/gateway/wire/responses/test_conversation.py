@@ -376,3 +376,11 @@ def test_thousands_of_items_in_a_turn_are_joined_once() -> None:
     (message,) = conversation.messages
     assert isinstance(message, AssistantMessage)
     assert (message.reasoning_content, message.content) == (long + "a" * 4_999, "b")
+
+
+async def test_null_fields_of_parts_are_absent() -> None:
+    def parts(**null: None) -> list[Json]:
+        text, image = {"type": "input_text", "text": "null", **null}, {**IMAGE, **null}
+        return [{"role": "user", "content": [text, image]}, CALL, {**RESULT, "output": [text]}]
+
+    assert await messages(parts(file_id=None)) == await messages(parts())
