@@ -291,6 +291,9 @@ def usage_of(value: Any) -> Usage:
     if min(counts) < 0 or max(counts) > MAX_TOKENS:
         raise EngineFailed("The engine reported a usage that cannot be read.")
     prompt, completion, cached, written, reasoning, accepted, rejected = counts
+    # xAI counts reasoning next to the completion, as its total shows; elsewhere, the completion includes it
+    if reasoning and value.get("total_tokens") == prompt + completion + reasoning:
+        completion = min(completion + reasoning, MAX_TOKENS)
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,

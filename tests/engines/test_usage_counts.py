@@ -36,6 +36,21 @@ def test_a_part_is_no_more_than_its_whole() -> None:
     assert usage_of(told) == Usage(7, 5, cached_tokens=7, reasoning_tokens=5, cache_write_tokens=7)
 
 
+@pytest.mark.parametrize(
+    ("total", "completion"), [(135, 103), (41, 9), (None, 9), ("135", 9), (-1, 9)], ids=["xAI's", "OpenAI's", *"abc"]
+)
+def test_reasoning_that_is_counted_on_top_of_the_completion_is_output_too(total: Any, completion: int) -> None:
+    """The counts are of xAI's own example. Its 94 tokens of reasoning were billed to nobody."""
+    details = {"reasoning_tokens": 94 if completion == 103 else 5}
+    told = {
+        "prompt_tokens": 32,
+        "completion_tokens": 9,
+        "total_tokens": total,
+        "completion_tokens_details": details,
+    }
+    assert usage_of(told) == Usage(32, completion, reasoning_tokens=details["reasoning_tokens"])
+
+
 @pytest.mark.parametrize("count", [-1, MAX_TOKENS + 1, 1e308, float("inf"), "many", [1]])
 def test_drafts_that_cannot_be_counted_change_nothing(count: Any) -> None:
     usage = Usage(7, 5)
