@@ -50,7 +50,7 @@ class ConversationsController(Controller):
     @post(route(CONVERSATION_PATH), status_code=200)
     async def change(self, request: KeyedRequest, services: Parts, conversation_id: FromPath[str]) -> Response[bytes]:
         body = decode(_CHANGED, await _body(request), ChangedConversation)
-        metadata = msgspec.json.encode(body.metadata)
+        metadata = msgspec.json.encode(body.metadata or {})
         return _told(await services.conversations.change(request.user.caller, conversation_id, metadata))
 
     @delete(route(CONVERSATION_PATH), status_code=200)

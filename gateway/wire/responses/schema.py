@@ -305,9 +305,9 @@ class NewConversation(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ChangedConversation(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """POST /v1/conversations/{conversation_id}."""
+    """POST /v1/conversations/{conversation_id}. Null removes all metadata."""
 
-    metadata: Metadata
+    metadata: Metadata | None
 
 
 class CountedRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -82,6 +82,7 @@ async def test_items_are_added_read_and_removed(platform: SlowPlatform) -> None:
         assert refused.value.param == "items[0].type"
         changed = await client.conversations.update(made.id, metadata={"c": "d"})
         assert changed.metadata == {"c": "d"}
+        assert (await client.conversations.update(made.id, metadata=None)).metadata == {}
         assert (await client.conversations.delete(made.id)).deleted
         with pytest.raises(openai.NotFoundError) as missing:
             await client.responses.create(model="wide", input=HI, conversation=made.id)
