@@ -255,7 +255,8 @@ async def get_invoice(call: AdminCall, organization_id: UUID, month_name: str) -
     """Get a month's invoice (`2026-11`, UTC) by project, key, model, tier and price.
 
     Past hours come from totals, which `slipstream usage verify` compares with their events. The current hour comes from
-    the events. `slipstream usage invoice` adds up only events, and can write the same invoice as CSV.
+    the events. `slipstream usage invoice` adds up the events, except on days past their retention, and can write the
+    same invoice as CSV.
     """
     await call.require_organization(organization_id)
     period = month(month_name)

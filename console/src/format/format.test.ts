@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { budgetLeft } from "./budget";
 import { csv } from "./csv";
-import { amount, cents, microOf, money } from "./money";
+import { amount, cents, exactMoney, microOf, money } from "./money";
 import { change, count, duration, milliseconds, percent, perSecond, short, signedPercent } from "./number";
 import { notAhead, relative, utcMonth } from "./time";
 
@@ -47,6 +47,12 @@ describe("money", () => {
     [1_234_567_890_000, "1,234,567.89"],
     [-2_500_000, "−2.50"],
   ])("%s millionths are %s", (micro, text) => expect(amount(micro)).toBe(text));
+  it.each([
+    [125_000, "0.125\u00a0USD"],
+    [15_000_000, "15.00\u00a0USD"],
+    [1_234_567, "1.234567\u00a0USD"],
+    [null, "–"],
+  ])("a price of %s millionths is %s", (micro, text) => expect(exactMoney(micro, "USD")).toBe(text));
   it("names the currency, on the same line", () => {
     expect(money(2_500_000, "EUR")).toBe("2.50\u00a0EUR");
     expect(money(0, "USD")).toBe("0.00\u00a0USD");

@@ -1,6 +1,6 @@
 /** Amounts with the deployment's currency, which the session tells. */
 import { useCallback } from "react";
-import { cents, money } from "../format/money";
+import { cents, exactMoney, money } from "../format/money";
 import { useMyself } from "./session";
 
 export type Money = (micro: number | null | undefined) => string;
@@ -13,5 +13,5 @@ export function useMoney(): Money {
 /** An amount to the cent, with all of its digits on hover. */
 export function Cents({ micro }: { micro: number | null | undefined }) {
   const { currency } = useMyself();
-  return <span title={money(micro, currency)}>{cents(micro, currency)}</span>;
+  return <span title={exactMoney(micro, currency)}>{cents(micro, currency)}</span>;
 }

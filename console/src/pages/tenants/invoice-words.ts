@@ -1,6 +1,6 @@
 /** An invoice in words. Pure. */
 import type { Schemas } from "../../api/client";
-import { amount, money } from "../../format/money";
+import { exact, exactMoney } from "../../format/money";
 
 type Invoice = Schemas["Invoice"];
 
@@ -35,8 +35,8 @@ export function priceTold(
   if (input_micro === null) return "no price was set";
   if (input_micro === 0 && !output_micro) return "free";
   const part = price_percent === 100 ? "" : `, ${price_percent} % of the price`;
-  const cached = cached_input_micro === null ? "" : `${amount(cached_input_micro)} / `;
-  return `${amount(input_micro)} / ${cached}${money(output_micro ?? 0, currency)}${part}`;
+  const cached = cached_input_micro === null ? "" : `${exact(cached_input_micro)} / `;
+  return `${exact(input_micro)} / ${cached}${exactMoney(output_micro ?? 0, currency)}${part}`;
 }
 
 /** What rounding added to the total or took from it. */

@@ -1,7 +1,7 @@
 /** Fields for the counters of a limit, and their values. */
 import { useState } from "react";
 import { TextField } from "../../components/field";
-import { amount, microOf } from "../../format/money";
+import { exact, microOf } from "../../format/money";
 import { useMyself } from "../../shell/session";
 import { COUNTERS, type Counter, type Limits } from "./limit-names";
 
@@ -35,7 +35,7 @@ export function useLimitInput(before?: Limits): LimitInput {
     Object.fromEntries(
       COUNTERS.filter(({ name }) => before?.[name] != null).map(({ name }) => {
         const value = before?.[name] ?? 0;
-        return [name, name === BUDGET ? amount(value).replaceAll(",", "") : String(value)];
+        return [name, name === BUDGET ? exact(value).replaceAll(",", "") : String(value)];
       }),
     ),
   );

@@ -14,7 +14,7 @@ import { Empty } from "../../components/notice";
 import { Page } from "../../components/page";
 import { type Column, Table } from "../../components/table";
 import { Time } from "../../components/time";
-import { microOf, money } from "../../format/money";
+import { exactMoney, microOf } from "../../format/money";
 import { relative } from "../../format/time";
 import { filtersOf } from "../../shell/search";
 import { useMyself } from "../../shell/session";
@@ -54,7 +54,7 @@ export function Prices() {
     heading,
     right: true,
     value: (row: Price) => row[id] / 1_000_000,
-    cell: (row: Price) => money(row[id], row.currency),
+    cell: (row: Price) => exactMoney(row[id], row.currency),
   });
   const writes = canOperate("prices.write");
   const columns: Column<Price>[] = [

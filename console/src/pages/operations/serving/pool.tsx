@@ -8,8 +8,8 @@ import { ActionsMenu, type MenuAction } from "../../../components/menu";
 import { Empty, ErrorNotice, Loading, Notice } from "../../../components/notice";
 import { Card, Facts, Page, Stats } from "../../../components/page";
 import { type Column, Table } from "../../../components/table";
+import { exactMoney } from "../../../format/money";
 import { count } from "../../../format/number";
-import { type Money, useMoney } from "../../../shell/money";
 import { useMyself } from "../../../shell/session";
 import { AddReplica, ChangeUrl } from "./add-model";
 import { useLiveFleet } from "./live-fleet";
@@ -29,7 +29,7 @@ export function PoolPage() {
     queryKey: ["fleet", "pool", name],
     queryFn: () => read(api.GET("/admin/v1/pools/{pool_name}", { params: { path: { pool_name: name } } })),
   });
-  const { canOperate } = useMyself();
+  const { canOperate, currency } = useMyself();
   const canWrite = canOperate("fleet.write");
   const [adding, setAdding] = useState(false);
   const [moving, setMoving] = useState<Replica | null>(null);
@@ -39,7 +39,6 @@ export function PoolPage() {
     queryKey: ["fleet", "models"],
     queryFn: () => read(api.GET("/admin/v1/models")),
   });
-  const money = useMoney();
   const crumbs = [
     <Link key="fleet" to="/operations/fleet">
       Fleet
@@ -74,7 +73,7 @@ export function PoolPage() {
               { name: "Running", value: count(seen.replicas.reduce((all, each) => all + each.leases, 0)) },
               { name: "Waiting for a slot", value: count(seen.queued) },
               { name: "Models", value: count(served?.length) },
-              { name: "Price per replica-hour", value: priceOf(pool.data, money) },
+              { name: "Price per replica-hour", value: priceOf(pool.data, currency) },
             ]}
           />
         )}
@@ -173,8 +172,10 @@ const menu = <Row extends Model | Replica>(
       ]
     : [];
 
-const priceOf = (pool: Pool, money: Money) =>
-  pool.price_per_replica_hour ? money(pool.price_per_replica_hour * 1_000_000) : "not set";
+const priceOf = (pool: Pool, currency: string) =>
+  pool.price_per_replica_hour
+    ? exactMoney(Math.round(pool.price_per_replica_hour * 1_000_000), currency)
+    : "not set";
 
 function factsOf(pool: Pool): [string, string][] {
   const facts: [string, string | false | undefined][] = [
