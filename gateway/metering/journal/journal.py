@@ -140,6 +140,11 @@ class Journal:
         """Durable closed records after `position`, in order, and the position after the last of them."""
         return await asyncio.to_thread(self._reader.read, self._committer.durable(), position, limit_rows)
 
+    @property
+    def end(self) -> Position:
+        """The position after the last durable record."""
+        return max(self._committer.durable(), default=(0, 0))
+
     def shipped(self) -> Position:
         """The position at which shipping resumes after a start."""
         return self._folder.shipped()

@@ -38,7 +38,7 @@ class Shipper:
         self._config = config
         self._metrics = metrics
         self._position = (0, 0)
-        self._empty = asyncio.Event()
+        self._moved = asyncio.Event()
         self._hurry = asyncio.Event()
         self._task = BackgroundTask("ledger shipper", self._run)
 
@@ -48,13 +48,15 @@ class Shipper:
         self._task.start()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until everything durable so far is in the ledger; False if that takes longer."""
-        self._empty.clear()
+        """Wait until everything durable so far is in the ledger, whatever follows; False if that takes longer."""
+        end = self._journal.end
         self._hurry.set()
         self._journal.fresh.set()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._empty.wait()
+                while self._position < end:
+                    self._moved.clear()
+                    await self._moved.wait()
         except TimeoutError:
             return False
         finally:
@@ -81,6 +83,7 @@ class Shipper:
                 await asyncio.sleep(self._config.probe_interval_s)
                 continue
             self._metrics.backlog_rows.set(self._journal.backlog_rows)
+            self._moved.set()
             if not rows:
                 await self._rest()
             elif len(rows) < self._config.batch_rows:
@@ -89,11 +92,9 @@ class Shipper:
     async def _rest(self) -> None:
         """Wait for rows, then let them collect for a moment."""
         self._metrics.oldest_age_s.set(0)
-        if not self._journal.fresh.is_set():
-            self._empty.set()
-            if not await _wait(self._journal.fresh, _IDLE_S):
-                await self._journal.advance(self._position, 0)
-                await self._journal.fresh.wait()
+        if not await _wait(self._journal.fresh, _IDLE_S):
+            await self._journal.advance(self._position, 0)
+            await self._journal.fresh.wait()
         await _wait(self._hurry, self._config.ship_interval_s)
 
     async def _ship(self, rows: list[Closed]) -> None:
