@@ -157,8 +157,9 @@ class Attempt:
 
     @property
     def counts_in_limits(self) -> bool:
-        """Whether an engine accepted the request, whatever the outcome. A full engine (429, 503) does not."""
-        return self.sent and not self.engine_full
+        """Whether an engine accepted the request, whatever the outcome. A full engine (429, 503) does not, nor does a
+        pair whose prefill engine is full."""
+        return self.sent and not (self.engine_full or (self.prefill_failed and isinstance(self._error, Overloaded)))
 
     @property
     def billed(self) -> bool:

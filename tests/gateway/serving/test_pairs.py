@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 from contracts.lease import Engine
 from contracts.usage import Finish
 from engines.http.engine_stream import EngineStream
+from gateway.limits.cost import Cost
 from tests.fakes.pair import PairEngine, Rooms
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, harness
@@ -88,6 +89,15 @@ async def test_a_prefill_engine_that_is_full_is_no_fault_and_another_is_asked() 
         await pair.serve()
         first, second = pair.ends
         assert (first[1:], second[0]) == ((False, False), Finish.COMPLETE)
+
+
+async def test_a_request_that_all_prefill_engines_refuse_as_full_costs_its_key_nothing() -> None:
+    async with pairs() as pair:
+        for engine in pair.prefills:
+            engine.status = 503
+        await pair.serve()
+        assert pair.harness.traces.seen[-1][1] == "overloaded"
+        assert list(pair.harness.limiter.used.values()) == [(Cost(), True)]
 
 
 async def test_when_all_prefill_engines_die_the_first_failure_is_told() -> None:
