@@ -30,9 +30,10 @@ class FullEngines(RequestObserver):
 
     def failed(self, attempt: Attempt, error: SlipstreamError) -> None:
         """Log an engine's refusal with the engine's message."""
-        if not isinstance(error, Overloaded) or attempt.engine is None:
+        engine = attempt.failed_engine
+        if not isinstance(error, Overloaded) or engine is None:
             return
-        pool, now = attempt.engine.pool, self._now()
+        pool, now = engine.pool, self._now()
         if pool in self._logged_at and now - self._logged_at[pool] < LOG_EVERY_S:
             self._unlogged[pool] = self._unlogged.get(pool, 0) + 1
             return
@@ -40,7 +41,7 @@ class FullEngines(RequestObserver):
         logger.warning(
             "pool %s: %s refused request %s: %s; %d more since the last such line",
             pool,
-            attempt.engine.replica_id,
+            engine.replica_id,
             attempt.request.request_id,
             error,
             self._unlogged.pop(pool, 0),

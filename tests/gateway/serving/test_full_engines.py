@@ -15,7 +15,7 @@ from tests.gateway.serving.harness import body, harness
 
 
 def attempt(request_id: str, engine: Engine) -> Any:
-    return mock.Mock(engine=engine, request=mock.Mock(request_id=request_id))
+    return mock.Mock(failed_engine=engine, request=mock.Mock(request_id=request_id))
 
 
 def test_one_line_for_each_pool_and_minute_counts_what_it_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -83,10 +83,13 @@ async def test_both_are_asked_with_one_room_and_the_answer_is_the_decode_engines
         assert pair.ends == [WELL]
 
 
-async def test_a_prefill_engine_that_is_full_is_no_fault_and_another_is_asked() -> None:
+async def test_a_prefill_engine_that_is_full_is_no_fault_and_another_is_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with pairs() as pair:
         pair.prefills[0].status = 503
         await pair.serve()
+        assert "pool prefill: prefill-0 refused request" in caplog.text
         first, second = pair.ends
         assert (first[1:], second[0]) == ((False, False), Finish.COMPLETE)
 
