@@ -65,8 +65,8 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     """Opaque group of the request, such as the file it completes. Requests with the same affinity have the same
     position on the ring of replicas; if empty, the session or the prompt's beginning decides it."""
     idle_replica: str = ""
-    """For background work: the only replica that may serve it, and only while idle. Such a request never waits, and its
-    refusal counts for no tenant."""
+    """For background work: the only replica, of a pair the only decode engine, that may serve it, and only while idle.
+    Such a request never waits, and its refusal counts for no tenant."""
     traceparent: str = ""
     """W3C trace context of the requesting span; empty if no spans are recorded."""
     pool: str = ""

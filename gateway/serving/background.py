@@ -33,7 +33,7 @@ class BackgroundAttempts:
         """Run one attempt. A refusal by the router leaves no record. Raises SlipstreamError."""
         lease = await self._router.acquire(attempt.lease_request(deadline_s=0.0))
         attempt.request.clock.end(Phase.ROUTE)
-        attempt.granted_s = attempt.request.clock.total_s
+        attempt.granted_s, attempt.prefill = attempt.request.clock.total_s, lease.prefill
         try:
             self._journal.opened(attempt.opened)
             self._journal.placed(attempt.placed(lease.engine))
@@ -54,6 +54,8 @@ class IdleReplicaWork(RequestObserver, Generic[TagT]):
     def __init__(self) -> None:
         self._by_replica: dict[str, tuple[TagT, asyncio.Task[None]]] = {}
         """Tasks with their tags, by replica. A task that gives way is removed."""
+        self._attempts: dict[str, Attempt] = {}
+        """Attempts of these tasks."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
@@ -64,9 +66,12 @@ class IdleReplicaWork(RequestObserver, Generic[TagT]):
             await asyncio.wait(self._tasks)
 
     def placed(self, attempt: Attempt, engine: Engine) -> None:
-        """Make a task on the same replica give way."""
+        """Make a task on the same replica give way, and tasks on a pair with the same prefill engine."""
         if engine.replica_id in self._by_replica:
             self._give_way(engine.replica_id)
+        if attempt.prefill is not None:
+            for replica_id in [one for one, own in self._attempts.items() if own.prefill == attempt.prefill]:
+                self._give_way(replica_id)
 
     def _begin(self, replica_id: str, tag: TagT, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -79,6 +84,7 @@ class IdleReplicaWork(RequestObserver, Generic[TagT]):
         running = self._by_replica.get(replica_id)
         if running is not None and running[1] is asyncio.current_task():
             del self._by_replica[replica_id]
+            self._attempts.pop(replica_id, None)
 
     def _give_way_of(self, tag: TagT) -> None:
         for replica_id in [one for one, (own, _) in self._by_replica.items() if own == tag]:
@@ -87,4 +93,5 @@ class IdleReplicaWork(RequestObserver, Generic[TagT]):
     def _give_way(self, replica_id: str) -> None:
         """Cancel the task only once: a second time would interrupt its last journal record."""
         _, task = self._by_replica.pop(replica_id)
+        self._attempts.pop(replica_id, None)
         task.cancel()

@@ -69,8 +69,8 @@ class Generator:
             await self._adapters.require(attempt.prepared.generation.adapter, lease, driver)
             attempt.granted_s = attempt.request.clock.total_s  # the router must not count loading as the engine's time
         attempt.no_drafts = lease.no_drafts
-        if lease.prefill is not None:
-            attempt.prefill, attempt.bootstrap = lease.prefill, bootstrap(lease.prefill)
+        if attempt.prefill is not None:
+            attempt.bootstrap = bootstrap(attempt.prefill)
         attempt.begin(salted_cache=driver.capabilities.salted_cache, read_error=driver.error)
         if (recording := attempt.request.recording) is not None:
             recording.begin_again()

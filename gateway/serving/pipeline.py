@@ -231,7 +231,7 @@ class RequestPipeline:
                 return shared
             lease = await self._lease(attempt, deadline_s)
             request.clock.end_split(Phase.ROUTE, Phase.QUEUE, lease.queued_s)
-            attempt.granted_s = request.clock.total_s
+            attempt.granted_s, attempt.prefill = request.clock.total_s, lease.prefill
             self._observers.placed(attempt, lease.engine)
             try:
                 self._journal.placed(attempt.placed(lease.engine))

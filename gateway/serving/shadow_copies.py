@@ -204,6 +204,7 @@ class ShadowCopies(IdleReplicaWork[str]):
         transcript = Transcript(lambda: limit.reschedule(asyncio.get_running_loop().time()))
         copy.sample = Sample(sample.canary, sample.unit, transcript)
         attempt = Attempt(copy, nobody(copy.request_id, wait), 0, idle_replica=replica_id)
+        self._attempts[replica_id] = attempt
         self._idle_timeouts.add(wait)
         outcome, error_code = Outcome.COMPARED, None
         try:

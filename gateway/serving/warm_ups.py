@@ -94,6 +94,7 @@ class WarmUps(IdleReplicaWork[bytes]):
         key_id, to_compute = served.caller.key_id, _to_compute(served.prepared, ahead)
         if not self._allowance.take(key_id, to_compute):
             raise _Unpaid
+        self._attempts[replica_id] = attempt
         self._idle_timeouts.add(wait)
         try:
             await self._compute(attempt)

@@ -107,7 +107,11 @@ class PlacementContext:
             return False
         if replica.id in ask.excluded_replicas:
             return False
-        if ask.idle_replica and (replica.id != ask.idle_replica or replica.leases or replica.foreign):
+        if ask.idle_replica and (
+            replica.leases
+            or replica.foreign
+            or (replica.id != ask.idle_replica and not self.pool.links.decode)  # it names no prefill engine
+        ):
             self.why = Reason.NOT_IDLE
             return False
         if replica.id in self._away:

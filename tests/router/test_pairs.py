@@ -57,6 +57,18 @@ def test_who_waits_for_a_prefill_engine_is_served_when_one_has_done_its_part() -
     assert granted(core.began("one", 0.1)) == ["two"]
 
 
+def test_background_work_gets_the_idle_decode_engine_that_it_names_with_any_idle_prefill_engine() -> None:
+    core = Core(state(2, 2))
+    customers, (background,) = core.ask("one", model="m"), core.ask("copy", model="m", idle_replica="d1", pool="d")
+    assert isinstance(customers[0], Granted)
+    assert isinstance(background, Granted)
+    assert background.lease.engine.replica_id == "d1"
+    assert {each.lease.prefill and each.lease.prefill.replica_id for each in (customers[0], background)} == {"p0", "p1"}
+    core.over("copy")
+    core.placed("two", model="m")
+    assert refused(core.ask("again", model="m", idle_replica="d1", pool="d")), "no prefill engine is idle"
+
+
 def test_one_decode_engine_gets_the_long_prompts_that_several_prefill_engines_compute_at_once() -> None:
     core = Core(state(4, 1))
     for number in range(20):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from unittest import mock
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from contracts.lease import Engine
 from contracts.usage import Finish
 from engines.http.engine_stream import EngineStream
 from gateway.limits.cost import Cost
+from gateway.serving.background import IdleReplicaWork
 from tests.fakes.pair import PairEngine, Rooms
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, harness
@@ -202,3 +204,24 @@ async def test_a_client_that_leaves_as_the_prefill_engine_refuses_pays_nothing(
         await pair.harness.serve(client)
         pair.harness.require_balanced()
         assert [(each.finish, each.billed) for each in pair.harness.journal.records] == [(Finish.CLIENT_GONE, False)]
+
+
+async def test_work_on_an_idle_pair_gives_way_to_a_request_on_its_prefill_engine_only() -> None:
+    engines = [Engine(f"{role}-{number}", "http://x", "sglang", "m", role) for role in "pd" for number in range(2)]
+    prefills, decodes = engines[:2], engines[2:]
+    work, never = IdleReplicaWork[str](), asyncio.Event()
+
+    async def run(number: int) -> None:
+        work._attempts[decodes[number].replica_id] = mock.Mock(prefill=prefills[number])
+        await never.wait()
+
+    for number in range(2):
+        work._begin(decodes[number].replica_id, "pool", run(number), "copy")
+    first, second = list(work._tasks)
+    await asyncio.sleep(0)
+    work.placed(mock.Mock(prefill=prefills[0]), Engine("d-9", "http://x", "sglang", "m", "d"))
+    await asyncio.sleep(0)
+    assert sorted(work._by_replica) == ["d-1"]
+    assert {first.cancelled(), second.cancelled()} == {True, False}
+    await work.stop()
+    assert not work._attempts
