@@ -146,6 +146,11 @@ class Attempt:
         return self.rejected and isinstance(self._error, Overloaded)
 
     @property
+    def found_full(self) -> bool:
+        """Like `engine_full`, or a pair's prefill engine refused the request for lack of capacity."""
+        return isinstance(self._error, Overloaded) and (self.rejected or self.prefill_failed)
+
+    @property
     def adapter_lost(self) -> bool:
         """Whether the engine reported that it lacks the adapter, which the router expected there."""
         return self.rejected and isinstance(self._error, AdapterUnavailable)
@@ -157,9 +162,8 @@ class Attempt:
 
     @property
     def counts_in_limits(self) -> bool:
-        """Whether an engine accepted the request, whatever the outcome. A full engine (429, 503) does not, nor does a
-        pair whose prefill engine is full."""
-        return self.sent and not (self.engine_full or (self.prefill_failed and isinstance(self._error, Overloaded)))
+        """Whether an engine accepted the request, whatever the outcome. A full engine (429, 503) does not."""
+        return self.sent and not self.found_full
 
     @property
     def billed(self) -> bool:

@@ -290,7 +290,7 @@ class ShadowCopies(IdleReplicaWork[str]):
 
 def _had_it(attempt: Attempt, error: SlipstreamError) -> bool:
     """Whether the engine is at fault: not if it was full and refused the request, nor if the journal failed."""
-    return not isinstance(error, JournalUnavailable) and not (attempt.rejected and isinstance(error, Overloaded))
+    return not isinstance(error, JournalUnavailable) and not attempt.found_full
 
 
 async def _read(transcript: Transcript, own_text: str | None) -> Answer:

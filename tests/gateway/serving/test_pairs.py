@@ -11,11 +11,15 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestServer
 
+from contracts.errors import SlipstreamError
 from contracts.lease import Engine
 from contracts.usage import Finish
 from engines.http.engine_stream import EngineStream
 from gateway.limits.cost import Cost
+from gateway.serving.attempt import Attempt
 from gateway.serving.background import IdleReplicaWork
+from gateway.serving.observers import RequestObserver
+from gateway.serving.shadow_copies import _had_it
 from tests.fakes.pair import PairEngine, Rooms
 from tests.gateway.serving.client import Client
 from tests.gateway.serving.harness import Harness, harness
@@ -96,11 +100,19 @@ async def test_a_prefill_engine_that_is_full_is_no_fault_and_another_is_asked(
         assert (first[1:], second[0]) == ((False, False), Finish.COMPLETE)
 
 
-async def test_a_request_that_all_prefill_engines_refuse_as_full_costs_its_key_nothing() -> None:
+async def test_a_request_that_all_prefill_engines_refuse_as_full_costs_its_key_nothing_and_is_no_failure() -> None:
+    failures: list[bool] = []
+
+    class Watching(RequestObserver):
+        def failed(self, attempt: Attempt, error: SlipstreamError) -> None:
+            failures.append(_had_it(attempt, error))
+
     async with pairs() as pair:
         for engine in pair.prefills:
             engine.status = 503
+        pair.harness.serving.observers.subscribe(Watching())
         await pair.serve()
+        assert failures == [False, False], "a release is judged by failures"
         assert pair.harness.traces.seen[-1][1] == "overloaded"
         assert list(pair.harness.limiter.used.values()) == [(Cost(), True)]
 
