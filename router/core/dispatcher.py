@@ -46,7 +46,7 @@ from router.core.events import (
     StatePublished,
     Tick,
 )
-from router.core.fair_queue import account_of
+from router.core.fair_queue import YIELDING_LENGTH, account_of
 from router.core.fleet import Fleet
 from router.core.kv_mirror import UNREADABLE, KvMirror
 from router.core.placement import Placer
@@ -320,7 +320,8 @@ class Dispatcher:
                 pool.avoidance.answered(_organization_of(live), replica.id)
         if pool is not None:
             if live.lease is not None and live.pool and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
-                pool.wait_estimator.ended(now - live.since)
+                waits = pool.yielding_waits if live.length_class == YIELDING_LENGTH else pool.wait_estimator
+                waits.ended(now - live.since)
             learning.limit(replica, live, end, now)
             learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
             if live.ask is not None and live.pool == pool.name:

@@ -187,6 +187,10 @@ class FairQueue:
         """The highest class of a waiting request."""
         return max(self._lines, default=LOWEST)
 
+    def waits(self, priority: int) -> bool:
+        """Whether a request waits that yields like this class, or like this class does not."""
+        return any(yields(each) is yields(priority) for each in self._lines)
+
     @property
     def contended_by_several(self) -> bool:
         """Whether more than one tenant waits."""

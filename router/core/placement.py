@@ -135,7 +135,7 @@ class Placer:
         pool.open_at = NEVER
         tried: dict[QueuedRequest, str] = {}
         while len(pool.queue) and pool.free and self._serve_one(pool, tried, now, out):
-            pool.wait_estimator.served(now)
+            pass
 
     def _serve_one(self, pool: PoolState, tried: dict[QueuedRequest, str], now: float, out: list[Decision]) -> bool:
         """Grant a slot to the first request in turn that fits. The grant changes counters, so the caller must compute
@@ -150,6 +150,7 @@ class Placer:
                 if waiting in tried:
                     continue
                 if self._open(pool, waiting, now) and self._place(pool, waiting, now, out, leave=True):
+                    pool.waits_of(waiting.ask.priority).served(now)
                     return True
                 tried[waiting] = name
                 tries[name] += 1
@@ -343,9 +344,8 @@ class Placer:
         full = len(pool.queue) >= self.config.queue_length
         wait_s = self.wait_s(pool, waiting)
         shedding = waiting.tpot_slo_s and pool.latency_model.trusted and not pool.unknown
-        in_vain = (
-            not shedding and pool.wait_estimator.known and len(pool.queue) > 0 and wait_s > waiting.deadline_at - now
-        )
+        estimator, alone = pool.waits_of(waiting.ask.priority), not pool.queue.waits(waiting.ask.priority)
+        in_vain = not shedding and estimator.known and not alone and wait_s > waiting.deadline_at - now
         if full or in_vain:
             last = pool.queue.last() if len(pool.queue) else None
             if last is None or not self._gives_way(pool, last, waiting, full=full, in_vain=in_vain):
@@ -358,8 +358,8 @@ class Placer:
             self.unqueue(last)
             self.refuse_overloaded(pool, last, Reason.OUTRANKED, now, out)
         waiting.pool = pool.name
-        if not len(pool.queue):
-            pool.wait_estimator.filled(now)
+        if not pool.queue.waits(waiting.ask.priority):
+            estimator.filled(now)
         pool.queue.add(waiting)
         waiting.session.waiting[waiting.ask.lease_id] = waiting
         self._decisions += 1
@@ -405,7 +405,8 @@ class Placer:
 
     def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
         """Seconds until one more request like this one would get its turn."""
-        return pool.wait_estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)
+        estimator = pool.waits_of(waiting.ask.priority)
+        return estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)
 
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Whether some replica may take the request, now or later."""
@@ -442,7 +443,8 @@ class Placer:
             if kept:
                 reason += f" A slot is reserved for this request in {retry_after_s:.2g} s."
         else:
-            retry_after_s = pool.wait_estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
+            estimator = pool.waits_of(waiting.ask.priority)
+            retry_after_s = estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
         over_share = pool.whole and not yielding and in_excess(pool.queue, waiting.ask.organization_id)
         if over_share:
             reason += f" {OVER_SHARE}"

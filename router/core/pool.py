@@ -7,6 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from contracts.lease import LeaseRequest
+from contracts.service_class import yields
 from contracts.speculation import Way
 from router.core.avoidance import Avoidance
 from router.core.cache_reports import CacheReports
@@ -63,7 +64,7 @@ class PoolState:
         self.avoidance = Avoidance()
         self.shed_at = 0.0
         """Time of the last pass over the queue for requests that cannot be served."""
-        self.wait_estimator = WaitEstimator()
+        self.wait_estimator, self.yielding_waits = WaitEstimator(), WaitEstimator()
         self.latency_model = LatencyModel()
         self.first_token_teachers = Teachers()
         self.token_teachers = Teachers()
@@ -113,6 +114,11 @@ class PoolState:
             return ()
         others = any(each.usable and each.id not in away and each.suits(ask) for each in self.replicas)
         return away if others else ()
+
+    def waits_of(self, priority: int) -> WaitEstimator:
+        """The estimator for requests of this class. Requests that yield have one of their own, because others go past
+        them while they wait."""
+        return self.yielding_waits if yields(priority) else self.wait_estimator
 
     @property
     def ring(self) -> Ring:

@@ -140,3 +140,21 @@ def test_the_record_names_class_and_shares() -> None:
     core.ask("batch", priority=OFFLINE, deadline_s=0.0)
     (record,) = core.core.records.of("req_batch")
     assert (record.service_class, record.refused != "") == ("offline", True)
+
+
+def test_the_turns_of_offline_requests_do_not_delay_the_expected_turn_of_others() -> None:
+    """Offline requests wait for a moment without a prompt on the engine, and others go past them."""
+    core = Core(fleet(replicas=("r1",), max_concurrency=4), slos=())
+    core.placed("web-0", **ONE)
+    for number in range(30):
+        assert not core.ask(f"batch-{number}", priority=OFFLINE, **ONE)
+        core.now += 5.0
+        assert granted(core.began(f"web-{number}", 0.1)) == [f"batch-{number}"]
+        core.began(f"batch-{number}", 0.1)
+        core.over(f"batch-{number}")
+        core.over(f"web-{number}")
+        core.placed(f"web-{number + 1}", **ONE)
+    assert not core.ask("batch", priority=OFFLINE, **ONE)
+    for number in range(3):
+        core.placed(f"full-{number}", **ONE)
+    assert [core.ask(f"burst-{number}", deadline_s=30.0, **ONE) for number in range(20)] == [[]] * 20
