@@ -150,7 +150,9 @@ class Placer:
                 if waiting in tried:
                     continue
                 if self._open(pool, waiting, now) and self._place(pool, waiting, now, out, leave=True):
-                    pool.waits_of(waiting.ask.priority).served(now)
+                    priority = waiting.ask.priority
+                    if waiting.asked_at < now or pool.queue.waits(priority):  # otherwise it passed without a wait
+                        pool.waits_of(priority).served(now)
                     return True
                 tried[waiting] = name
                 tries[name] += 1

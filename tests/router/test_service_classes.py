@@ -142,6 +142,18 @@ def test_the_record_names_class_and_shares() -> None:
     assert (record.service_class, record.refused != "") == ("offline", True)
 
 
+def test_who_passes_waiting_offline_requests_at_once_is_no_measure_of_the_wait() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=4))
+    core.placed("web-0", **ONE)
+    assert not core.ask("batch", priority=OFFLINE, deadline_s=1e6, **ONE)
+    for number in range(1, 40):
+        core.now += 1.0
+        core.placed(f"web-{number}", **ONE)
+        core.over(f"web-{number - 1}")
+    (pool,) = core.core.fleet.pools.values()
+    assert not pool.wait_estimator.known
+
+
 def test_the_turns_of_offline_requests_do_not_delay_the_expected_turn_of_others() -> None:
     """Offline requests wait for a moment without a prompt on the engine, and others go past them."""
     core = Core(fleet(replicas=("r1",), max_concurrency=4), slos=())
