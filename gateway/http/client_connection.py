@@ -194,7 +194,7 @@ class ClientConnection:
         self._head = b""
         cycle.response_complete = True
         cycle.message_event.set()
-        if not cycle.keep_alive:
+        if not cycle.keep_alive and not (self._held is not None and self._held.closes_later()):
             cycle.transport.close()
         cycle.on_response()
 

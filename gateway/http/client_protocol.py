@@ -79,6 +79,8 @@ class ClientProtocol(HttpToolsProtocol):
         """Whether further bytes are discarded."""
         self._last_word: SlipstreamError | None = None
         """A refusal to send after the earlier answers."""
+        self._closes = False
+        """Whether the answered connection is closed once the rest of its request's body has come."""
         self._ended = False
         """Whether the last bytes have been written, which the client may still read."""
         self._served: RequestResponseCycle | None = None
@@ -255,7 +257,11 @@ class ClientProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if not self._ended and not self.transport.is_closing():
             self._table.answered(self)
-            if self.flow.write_paused:
+            if self._closes:
+                self._over = True
+                self.flow.resume_reading()
+                self._end()
+            elif self.flow.write_paused:
                 self.flow.pause_reading()  # or unread responses would pile up
             else:
                 self._continue()
@@ -268,6 +274,12 @@ class ClientProtocol(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
         elif self._over:
             self._end()
+
+    def closes_later(self) -> bool:
+        """Whether the answered connection stays open for the rest of its request's body, which is discarded: closing a
+        socket that still receives resets it, and a client that sends first loses the answer."""
+        self._closes = self._receiving is Waiting.BODY and not self.pipeline
+        return self._closes
 
     def reads_on(self, waiting: Waiting) -> bool:
         """Whether the client has read some of its answer in this wait, and enough in all, to get the same time for the
@@ -336,7 +348,22 @@ class ClientProtocol(HttpToolsProtocol):
         self._connection = connection = ClientConnection(cycle, self.network, self._begun, self, self._table)
         scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
         scope[SCOPE_KEY] = connection
+        if self._receiving is not None and (not cycle.keep_alive or self._table.draining):
+            app = self._closing(cycle, app)
         super()._start_asgi_task(cycle, app)
+
+    def _closing(self, cycle: RequestResponseCycle, app: Any) -> Any:
+        """The application, after whose last message uvicorn does not close the connection if the body is incomplete."""
+
+        async def closing(scope: Any, receive: Any, send: Any) -> None:
+            async def sent(message: Any) -> None:
+                if message["type"] == "http.response.body" and not message.get("more_body"):
+                    cycle.keep_alive = self.closes_later()
+                await send(message)
+
+            await app(scope, receive, sent)
+
+        return closing
 
     def pause_writing(self) -> None:
         """Called when the client does not read."""

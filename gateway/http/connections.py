@@ -72,6 +72,10 @@ class Held(Protocol):
     """The organization that it serves; empty if it uses no share. While set, no new connection replaces it. Set by the
     table."""
 
+    def closes_later(self) -> bool:
+        """Whether it stays open after its last answer, for the rest of a body."""
+        ...
+
     def reads_on(self, waiting: Waiting) -> bool:
         """Whether this wait, whose time is over, begins again because the client keeps reading its answer."""
         ...

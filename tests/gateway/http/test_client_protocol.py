@@ -619,3 +619,17 @@ async def test_who_is_served_does_not_give_way(limits: dict[str, Any], told: tup
             assert await one_answer(peer) == (200, b"0")
         new = await server.connect(GET)
         assert await one_answer(new) == (200, b"0")
+
+
+@pytest.mark.parametrize("app", [wants_no_body, wants_no_body_either])
+@on_uvloop
+async def test_an_early_answer_that_closes_its_connection_reaches_a_client_that_still_sends(app: App) -> None:
+    async with served(app) as server:
+        head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 3000000\r\n\r\n"
+        peer = await server.connect(head + b"a" * 1_000_000)
+        await peer[1].drain()
+        for _ in range(20):
+            peer[1].write(b"a" * 100_000)
+            await peer[1].drain()
+        assert await one_answer(peer) == (401, b"no")
+        assert await peer[0].read() == b""

@@ -59,6 +59,9 @@ class Held:
     def overdue(self, waiting: Waiting) -> None:
         self.ended = waiting.value
 
+    def closes_later(self) -> bool:
+        return False
+
     def give_way(self, refusal: SlipstreamError) -> None:
         assert isinstance(refusal, ConnectionsExhausted)
         self.ended = "gave way"
