@@ -356,6 +356,8 @@ class Dispatcher:
         self, replica: Replica, pool: PoolState | None, live: LiveLease, now: float, out: list[Decision]
     ) -> None:
         """Record that an engine failed a request. Other tenants and a probe decide whether the engine is at fault."""
+        if live.lease is not None and live.lease.engine.url != replica.url:
+            return  # another engine has replaced it under its name
         organization_id = _organization_of(live)
         if replica.suspected(organization_id, "a gateway reported a fault; being polled"):
             out.append(PollNow(replica.id))

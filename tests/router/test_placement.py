@@ -231,6 +231,20 @@ def test_a_replica_with_a_new_url_is_another_engine() -> None:
     assert replica_of(core.do(ReplicaPolled("r1", True))) == "r1"
 
 
+def test_an_engine_is_not_blamed_for_requests_of_the_one_that_it_replaced() -> None:
+    core = least_load(fleet(replicas=("r1",), max_concurrency=8))
+    for number in range(6):
+        core.placed(f"l{number}", organization_id=f"o{number % 2}")
+    moved = msgspec.json.encode(fleet(2, replicas=("r1",), max_concurrency=8)).replace(b"0.0.1/r1", b"0.0.1/moved")
+    core.do(StatePublished(msgspec.json.decode(moved, type=DesiredState)))
+    core.do(ReplicaPolled("r1", True))
+    for number in range(6):
+        core.over(f"l{number}", fault=True)
+    assert core.placed("next", organization_id="o0") == "r1"
+    core.over("next", fault=True)
+    assert core.core.fleet.replicas["r1"].accusers == {"o0"}
+
+
 def test_those_who_wait_are_judged_anew_under_a_new_desired_state() -> None:
     core = least_load(fleet(replicas=("r1",), max_concurrency=1))
     core.placed("l1")
