@@ -9,6 +9,7 @@ import msgspec
 from contracts.desired_state import Canary, DesiredState, Model, Pool
 from contracts.errors import ConfigError, Conflict, InvalidField
 from contracts.generation import Tier
+from contracts.pooling import Task
 from control.fleet.named import model_named, pool_named
 from control.fleet.servable import check_served
 from control.releases.margins import Margins, least_units_of
@@ -40,6 +41,12 @@ def require_startable(state: DesiredState, wanted: Wanted) -> tuple[Model, Margi
         raise InvalidField(f"{wanted.model!r} is an alias of the model {model.name!r}; name the model.", param="model")
     if model.canary is not None:
         raise Conflict(_split_already(model.name, model.canary))
+    if model.task is not Task.TEXT:  # `DesiredState.check` refuses its split
+        raise InvalidField(
+            f"Invalid value for 'model': {model.name!r} has the task {model.task.value!r}, and only models of the task "
+            f"{Task.TEXT.value!r} are released in stages; change its pool by `slipstream fleet models set`.",
+            param="model",
+        )
     _require_candidate(state, model, wanted)
     _require_control(state, model, wanted)
     return model, _margins(wanted)
@@ -101,6 +108,12 @@ def _margins(wanted: Wanted) -> Margins:
 def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -> None:
     """Require that the pool takes the model's longest request and has the capabilities of the model's own pool: during
     a release, a model offers only what its weakest pool can do."""
+    if pool.role == "prefill":
+        raise InvalidField(
+            f"Invalid value for {param!r}: {pool.name!r} computes prompts for other pools and serves no clients; name "
+            "its decode pool.",
+            param=param,
+        )
     _require_tier(state, model, pool, param)
     _require_context(model, pool, param)
     try:

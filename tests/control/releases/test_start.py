@@ -10,6 +10,7 @@ import pytest
 from contracts.desired_state import Canary, DesiredState, Model, Pool, Replica
 from contracts.errors import Conflict, InvalidField
 from contracts.generation import Tier
+from contracts.pooling import Task
 from control.releases.margins import Margins
 from control.releases.start import Wanted, require_startable
 from tests.control.releases.fleets import FLEET, STAGES
@@ -134,3 +135,19 @@ def test_a_pool_that_serves_only_another_tier_is_refused(arm: str) -> None:
 def test_a_candidate_without_replicas_is_refused() -> None:
     with pytest.raises(InvalidField, match="no replica that takes load"):
         require_startable(with_pools(Pool("new", "sglang")), wanted())
+
+
+def test_a_model_whose_sessions_cannot_be_split_is_refused() -> None:
+    """No fleet may split it, so that its release would wait forever."""
+    model = msgspec.structs.replace(FLEET.models[0], task=Task.EMBEDDING)
+    with pytest.raises(InvalidField, match="'m' has the task 'embedding'") as refused:
+        require_startable(msgspec.structs.replace(FLEET, models=(model,)), wanted())
+    assert refused.value.param == "model"
+
+
+@pytest.mark.parametrize("arm", ["candidate_pool", "control_pool"])
+def test_a_pool_that_only_computes_prompts_is_refused(arm: str) -> None:
+    prefill = Pool("prefill", "sglang", (Replica("prefill-0", "http://p", bootstrap_port=8998),), role="prefill")
+    with pytest.raises(InvalidField, match="'prefill' computes prompts for other pools") as refused:
+        require_startable(with_pools(prefill), wanted(**{arm: "prefill"}))
+    assert refused.value.param == arm
