@@ -13,7 +13,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 from msgspec import Meta
-from sqlalchemy import Select, case, func, select
+from sqlalchemy import ColumnElement, Select, case, func, or_, select
 
 from contracts.errors import Conflict
 from control.api.call import AdminCall, not_found
@@ -237,7 +237,8 @@ async def resume_release(call: AdminCall, release_id: UUID, body: ReleaseResumpt
     The response is 409 if its budget of evidence is spent and `more_units` adds none, because it would be held again at
     once.
     """
-    verdict = _json(await call.value(_last_verdict(release_id)))
+    # none if sessions were granted since: no look has judged by them yet
+    verdict = _json(await call.value(_last_verdict(release_id, release_steps.c.more_units > 0)))
     if verdict is not None and verdict["decision"] == UNDECIDED and not body.more_units:
         raise Conflict(
             f"The release would be held again at once: {verdict['reason']}. Grant it sessions by 'more_units', promote "
@@ -314,9 +315,10 @@ async def _detail(call: AdminCall, release: Release) -> ReleaseDetail:
     )
 
 
-def _last_verdict(release_id: UUID) -> Select[Any]:
+def _last_verdict(release_id: UUID, *others: ColumnElement[bool]) -> Select[Any]:
+    """The verdict of the last step with one; null if a later step meets one of the other conditions."""
     steps = release_steps.c
-    found = select(steps.verdict).where(steps.release_id == release_id, steps.verdict.is_not(None))
+    found = select(steps.verdict).where(steps.release_id == release_id, or_(steps.verdict.is_not(None), *others))
     return found.order_by(steps.step.desc()).limit(1)
 
 
