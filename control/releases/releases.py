@@ -216,12 +216,12 @@ async def start_release(call: AdminCall, body: NewRelease) -> ReleaseDetail:
 
 async def get_release(call: AdminCall, release_id: UUID) -> ReleaseDetail:
     """Get a release and its current evidence."""
-    return await _detail(call, await _find(call, release_id))
+    return await _detail(call, _existing(release_id, await store.read(call.connection, release_id)))
 
 
 async def list_release_steps(call: AdminCall, release_id: UUID, query: StepQuery) -> Page[ReleaseStep]:
     """List a release's steps, newest first."""
-    await _find(call, release_id)
+    _existing(release_id, await store.read(call.connection, release_id))
     statement = select(*columns_of(ReleaseStep, release_steps)).where(release_steps.c.release_id == release_id)
     return await page_of(call.connection, ReleaseStep, statement, query, release_steps.c.step)
 
@@ -272,7 +272,10 @@ async def _by_hand(call: AdminCall, release_id: UUID, event: Event, reason: str,
 
 async def _find(call: AdminCall, release_id: UUID) -> Release:
     """Read and lock the release. The worker skips a locked release, and holds its own lock briefly. Raises NotFound."""
-    found = await store.locked(call.connection, release_id)
+    return _existing(release_id, await store.locked(call.connection, release_id))
+
+
+def _existing(release_id: UUID, found: Release | None) -> Release:
     if found is None:
         raise not_found("release", release_id)
     return found

@@ -57,6 +57,12 @@ async def newest_by_model(connection: asyncpg.Connection[Any]) -> list[Release]:
     return [record_of(Release, row) for row in await fetch(connection, statement)]
 
 
+async def read(connection: asyncpg.Connection[Any], release_id: UUID) -> Release | None:
+    """The release; None if it does not exist. A reader takes no lock: its worker and a rollback would wait for it."""
+    row = await fetchrow(connection, select(*_COLUMNS).where(releases.c.id == release_id))
+    return None if row is None else record_of(Release, row)
+
+
 async def locked(connection: asyncpg.Connection[Any], release_id: UUID, *, skip: bool = False) -> Release | None:
     """The release, locked for this transaction; None if it does not exist or, with `skip`, another transaction holds
     it."""

@@ -257,7 +257,7 @@ def replay(deployment: Deployment, release: str, as_json: bool) -> None:
     release_id = _detail(deployment, release).id
 
     async def work(call: AdminCall) -> list[Replayed]:
-        found = await store.locked(call.connection, release_id)
+        found = await store.read(call.connection, release_id)
         assert found is not None
         return judged_again(found, await store.steps_of(call.connection, release_id))[1]
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+
 import asyncpg
 import msgspec
 import pytest
 
+from control.releases import store
 from control.releases.margins import Margins
-from tests.control.releases.fleets import FLEET, put_fleet
+from tests.control.releases.fleets import FLEET, put_fleet, started
 from tests.slipstream.shell import Shell
+from tests.waiting import eventually
 
 GIVEN = {
     "--tolerance": ("0.2", 0.2),
@@ -32,8 +37,8 @@ async def test_every_margin_has_an_option(shell: Shell, fresh_postgres_url: str)
     await connection.close()
     options = [word for option, (value, _) in GIVEN.items() for word in (option, value)]
     own = ("--slice", "json", "--slice", "facts", "--slice-margin", "json=0.03", "--slice-margin", "0.025")
-    started = await shell.must("releases", "start", "--model", "m", "--candidate", "new", *options, *own, "--json")
-    found = msgspec.json.decode(started)
+    answer = await shell.must("releases", "start", "--model", "m", "--candidate", "new", *options, *own, "--json")
+    found = msgspec.json.decode(answer)
     assert found["margins"] == dict(zip(Margins.__struct_fields__, (value for _, value in GIVEN.values()), strict=True))
     assert found["slice_rule"] == {
         "margin": 0.025,
@@ -69,8 +74,29 @@ async def test_a_candidate_on_another_kind_of_engine_is_started_and_told(shell: 
     other = tuple(msgspec.structs.replace(pool, driver="vllm") if pool.name == "new" else pool for pool in FLEET.pools)
     await put_fleet(connection, msgspec.structs.replace(FLEET, pools=other))
     await connection.close()
-    started = await shell.must("releases", "start", "--model", "m", "--candidate", "new")
+    answer = await shell.must("releases", "start", "--model", "m", "--candidate", "new")
     shown = await shell.must("releases", "show", "m")
-    for said in (started, shown):
+    for said in (answer, shown):
         told = "warning The candidate's engines are of another kind (new: vllm) than the baseline's"
         assert told in " ".join(said.split())
+
+
+async def test_a_release_is_read_and_replayed_without_its_lock(shell: Shell, fresh_postgres_url: str) -> None:
+    """A reader with the lock would stop its judge, and a rollback by hand, for as long as it reads."""
+    worker, watch = [await asyncpg.connect(fresh_postgres_url) for _ in range(2)]
+    release = await started(worker)
+
+    async def outcome(reading: asyncio.Task[tuple[int, str]]) -> str:
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return "ended" if reading.done() else "waits" if await watch.fetchval(waiting) else ""
+
+    async with worker.transaction():
+        await store.locked(worker, release.id)
+        readings = [asyncio.create_task(shell.run("releases", name, "m")) for name in ("show", "replay")]
+        found = [await eventually(functools.partial(outcome, reading)) for reading in readings]
+    assert found == ["ended", "ended"]
+    assert [(await reading)[0] for reading in readings] == [0, 0]
+    await worker.close()
+    await watch.close()
