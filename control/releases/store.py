@@ -227,8 +227,10 @@ async def write_fleet(
     return written.after.state.version
 
 
-async def steps_of(connection: asyncpg.Connection[Any], release_id: UUID, *, behind: int = 0) -> list[asyncpg.Record]:
-    """The steps of a release with their evidence, in order. behind: only steps after this one."""
+async def steps_of(
+    connection: asyncpg.Connection[Any], release_id: UUID, *, behind: int = 0, most: int | None = None
+) -> list[asyncpg.Record]:
+    """The steps of a release with their evidence, in order. behind: only steps after this one. most: None for all."""
     steps = release_steps.c
     statement = select(release_steps).where(steps.release_id == release_id, steps.step > behind).order_by(steps.step)
-    return await fetch(connection, statement)
+    return await fetch(connection, statement.limit(most))

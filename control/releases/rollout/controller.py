@@ -6,8 +6,10 @@ together, under the lock of the release's row.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -29,7 +31,7 @@ from control.releases.rollout.judging import (
     event_if_running,
     event_of,
     folded,
-    folded_step,
+    folded_steps,
     lacking_copies,
     policy_of,
     rules_of,
@@ -44,6 +46,8 @@ STANDS_S = 30.0
 """A forgotten transaction holds a horizon that does not move for this long while evidence waits."""
 BASELINE_EVERY_S = 20.0
 """Interval of checks for the baseline's requests, while a release waits for enough of them."""
+STEPS_AT_ONCE = 500
+"""Steps that a worker without a release's state reads and folds at a time; each holds up to a megabyte."""
 COPIED = (
     "this database is a copy of the one whose requests were counted, so the counted ones are unknown; start the "
     "release again"
@@ -256,13 +260,17 @@ class Controller:
         known = self._states.get(release.id, Known())
         if known.step > release.step:  # from before the database was restored
             known = Known()
-        if known.step < release.step:
-            state, sessions = known.state, known.sessions
-            for row in await store.steps_of(connection, release.id, behind=known.step):
-                state = folded_step(state, rules, release, row)
-                batch = evidence.unpacked(row["evidence"])
-                sessions = sessions.joined_by(batch.observations, batch.organizations)
-            known = self._states[release.id] = Known(release.step, state, sessions)
+        while known.step < release.step:
+            rows = await store.steps_of(connection, release.id, behind=known.step, most=STEPS_AT_ONCE)
+            batches = [evidence.unpacked(row["evidence"]) for row in rows]
+            new: Counter[str] = Counter()
+            for batch in batches:
+                new.update(batch.organizations)
+            known = self._states[release.id] = Known(
+                rows[-1]["step"],
+                folded_steps(known.state, rules, release, list(zip(rows, batches, strict=True))),
+                known.sessions.joined_by(itertools.chain.from_iterable(each.observations for each in batches), new),
+            )
         return known
 
     def _forget(self, running: list[UUID]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import asyncpg
@@ -11,6 +12,7 @@ import msgspec
 from contracts.errors import Conflict
 from control.releases.judge import (
     Decision,
+    Observation,
     Policy,
     Slices,
     State,
@@ -35,6 +37,9 @@ EVENTS = {
     Decision.INCONCLUSIVE: Event.UNDECIDED,
     Decision.WAIT: Event.OBSERVE,
 }
+
+NO_TRAFFIC = -1
+"""See `folded`."""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -129,7 +134,7 @@ def replay(release: Release, steps: Iterable[asyncpg.Record]) -> tuple[State, li
                 f"The release {release.id} ended so long ago that what its steps consumed was forgotten "
                 "(worker.evidence.step_retention_days); its verdicts are kept, and cannot be replayed."
             )
-        state = folded_step(state, rules, release, row)
+        state = folded_steps(state, rules, release, [(row, unpacked(row["evidence"]))])
         if row["verdict"] is not None:
             again, text = told(state, rules)
             event = event_of(msgspec.structs.replace(release, stage=row["stage"], state=release_state), state, again)
@@ -153,11 +158,25 @@ def figures(verdict: str) -> dict[str, Any]:
     return {name: value for name, value in decoded.items() if name not in ("reason", "missing")}
 
 
-def folded_step(state: State, rules: Rules, release: Release, row: Any) -> State:
-    """The state after one row of `release_steps`; one without a verdict consumed nothing."""
-    if row["more_units"]:
-        return observe_budget(state, rules.policy, row["more_units"])
-    if row["verdict"] is None:
-        return state
-    at = msgspec.structs.replace(release, stage=row["stage"])
-    return folded(state, rules, at.traffic_stage, unpacked(row["evidence"]))
+def folded_steps(state: State, rules: Rules, release: Release, steps: Sequence[tuple[Any, Batch]]) -> State:
+    """The state after rows of `release_steps`, in order, each with its batch; one without a verdict consumed nothing.
+
+    The observations of a stage's adjacent rows are folded together, because each fold copies all sessions so far.
+    """
+    for (stage, is_grant, is_judged), rows in itertools.groupby(steps, key=_kind):
+        if is_grant:
+            for row, _ in rows:
+                state = observe_budget(state, rules.policy, row["more_units"])
+        elif is_judged:
+            at = msgspec.structs.replace(release, stage=stage)
+            observations: list[Observation] = []
+            for _, batch in rows:
+                observations += batch.observations
+                state = folded(state, rules, NO_TRAFFIC, batch)
+            state = folded(state, rules, at.traffic_stage, Batch(tuple(observations)))
+    return state
+
+
+def _kind(step: tuple[Any, Batch]) -> tuple[int, bool, bool]:
+    row, _ = step
+    return row["stage"], row["more_units"] > 0, row["verdict"] is not None

@@ -11,7 +11,8 @@ import pytest
 
 from control.evals import store as evals_store
 from control.releases import store
-from control.releases.judge import Policy
+from control.releases.judge import Policy, Thresholds, observe
+from control.releases.judge import State as JudgeState
 from control.releases.machine import Event, State
 from control.releases.margins import Margins
 from control.releases.release import Release
@@ -393,6 +394,29 @@ async def test_a_release_whose_budget_is_spent_goes_on_by_a_granted_one_alone(co
     release = await looked(connection, controller, release)
     assert "the budget of 310 sessions is spent" in release.reason
     assert await require_replayed(connection, release) > 3
+
+
+async def test_a_worker_that_starts_folds_a_stages_steps_together(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fold copies all sessions: one for each of a day's 40,000 steps would keep every release from being judged."""
+    controller, load = Controller(ReleasesConfig()), Load()
+    release = await begun(connection, controller)
+    for _ in range(12):
+        await load.serve(connection, release, 20)
+        release = await looked(connection, controller, release)
+    folded: list[int] = []
+
+    def counted(state: JudgeState, policy: Policy, thresholds: Thresholds, stage: int, batch: Any) -> JudgeState:
+        folded.append(stage)
+        return observe(state, policy, thresholds, stage, batch)
+
+    monkeypatch.setattr("control.releases.rollout.judging.observe", counted)
+    monkeypatch.setattr("control.releases.rollout.controller.STEPS_AT_ONCE", 10)
+    await load.serve(connection, release, 20)
+    release = await looked(connection, Controller(ReleasesConfig()), release)
+    assert (release.step, folded) == (15, [0, 1, 1, 1]), "two reads of steps, and the new one"
+    assert await require_replayed(connection, release) == 13
 
 
 async def test_a_database_that_was_copied_is_not_counted_on(connection: asyncpg.Connection) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from control.releases.judge import State
 from control.releases.machine import Event
-from control.releases.rollout.judging import figures, replay
+from control.releases.rollout.evidence import unpacked
+from control.releases.rollout.judging import figures, folded_steps, replay, rules_of
 from tests.control.releases.rollout.golden import kept, played
 
 GOLDEN = kept()
@@ -25,6 +27,14 @@ def test_every_verdict_is_the_one_that_was_stored_to_the_bit(name: str) -> None:
     assert [step.step for step in steps if not step.same] == []
     assert (steps[-1].decision, steps[-1].event, steps[-1].stage) == ENDS[name]
     assert len(steps) == len(golden.steps) - 2
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_steps_that_are_folded_together_add_up_to_the_same_state(name: str) -> None:
+    golden = GOLDEN[name]
+    release, steps = golden.release(), [(step, unpacked(step["evidence"])) for step in golden.steps]
+    one_by_one, _ = replay(release, golden.steps)
+    assert folded_steps(State(), rules_of(release), release, steps) == one_by_one
 
 
 @pytest.mark.parametrize("what", ["verdict", "event"])
