@@ -20,7 +20,7 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995)
 PROMOTED = 0.99
 """Default quantile for the promotion."""
 MAX_PROMOTED = 0.9995
-"""Beyond it, the 20,000 requests of the baseline that are read hold fewer than the ten that the judge needs."""
+"""Beyond it, 20,000 requests of the baseline hold fewer than the ten that the judge needs."""
 TAILS = 3
 """Number of the highest quantiles that are tested individually, in addition to the promoted one."""
 MAX_UNITS = 10_000_000

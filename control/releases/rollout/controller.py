@@ -137,14 +137,15 @@ class Controller:
             return None
         self._looked_at[release.id] = now
         policy = policy_of(release)
-        days, most = config.baseline_days, config.baseline_requests
+        days, least = config.baseline_days, least_requests(policy)
+        most = max(config.baseline_requests, 2 * least)  # equal numbers of many organizations round down by up to half
         ttft_ms, itl_ms, share = await evidence.baseline(
             connection,
             release,
             days=days,
             most=most,
             share=config.organization_share,
-            least=least_requests(policy),
+            least=least,
         )
         if not ttft_ms:
             missing = f"the pool {release.baseline_pool!r} answered nothing for {release.model!r} in {days} days"
