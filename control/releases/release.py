@@ -153,6 +153,13 @@ def why_lost(state: DesiredState, release: Release) -> str | None:
     return None
 
 
+def idle_arm(state: DesiredState, release: Release) -> str:
+    """The first pool of either arm without a replica that takes load; empty if both have one."""
+    serving = {pool.name for pool in state.pools if any(replica.weight > 0 for replica in pool.replicas)}
+    arms = (release.candidate_pool, release.control_pool or release.baseline_pool)
+    return next((name for name in arms if name not in serving), "")
+
+
 def _is_as_wanted(found: Canary | None, release: Release) -> bool:
     """Whether a split is the release's. A split of an older version, which copied requests only in the shadow stage,
     counts: it serves customers the same way."""

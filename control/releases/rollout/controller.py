@@ -17,11 +17,12 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from contracts.desired_state import DesiredState
 from control.releases import store
 from control.releases.judge import Decision, State, Verdict, least_requests, thresholds_of
 from control.releases.machine import Event
 from control.releases.machine import State as ReleaseState
-from control.releases.release import Release, why_lost
+from control.releases.release import Release, idle_arm, why_lost
 from control.releases.rollout import evidence, gathered
 from control.releases.rollout.config import ReleasesConfig
 from control.releases.rollout.evidence import Batch, Draw, Reading, joined
@@ -121,7 +122,7 @@ class Controller:
             if lost is not None:
                 return await store.step(connection, release, Event.LOST, reason=lost)
             if release.state is ReleaseState.WAITING:
-                return await self._begin(connection, release)
+                return await self._begin(connection, release, fleet)
             model = fleet.model(release.model)
             assert model is not None
             assert model.canary is not None  # or it would be lost
@@ -130,8 +131,13 @@ class Controller:
             self._states[release_id] = known
         return moved
 
-    async def _begin(self, connection: asyncpg.Connection[Any], release: Release) -> Release | None:
+    async def _begin(
+        self, connection: asyncpg.Connection[Any], release: Release, fleet: DesiredState
+    ) -> Release | None:
         """Fix the policy and the thresholds once the baseline has served enough requests."""
+        if idle := idle_arm(fleet, release):
+            await store.tell(connection, release, f"waiting to begin: no replica of the pool {idle!r} takes load")
+            return None
         now, config = self._clock(), self._config
         if now - self._looked_at.get(release.id, -BASELINE_EVERY_S) < BASELINE_EVERY_S:
             return None

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from control.evals import store as evals_store
+from control.fleet.edits import set_weight
 from control.releases import store
 from control.releases.judge import Policy, Thresholds, observe
 from control.releases.judge import State as JudgeState
@@ -81,6 +82,23 @@ async def require_replayed(connection: asyncpg.Connection, release: Release) -> 
     _, steps = replay(release, await store.steps_of(connection, release.id))
     assert all(each.same for each in steps)
     return len(steps)
+
+
+@pytest.mark.parametrize("drained", ["new", "fresh"])
+async def test_a_release_does_not_begin_on_a_pool_that_was_drained_while_it_waited(
+    connection: asyncpg.Connection, drained: str
+) -> None:
+    """Its first sessions would find no engine. A fleet refuses to drain pools only once a release splits sessions."""
+    await history(connection)
+    release = await started(connection, stages=(0.05, 1.0), control_pool="fresh")
+    state = FLEET
+    for weight, expected in ((0.0, (State.WAITING, None)), (1.0, (State.RUNNING, 0.05))):
+        state = set_weight(state, drained, f"{drained}-0", weight, force=True)
+        await put_fleet(connection, state)
+        await Controller(ReleasesConfig()).tick(connection)
+        release = await standing(connection, release)
+        assert (release.state, await split(connection)) == expected
+        assert (f"no replica of the pool '{drained}' takes load" in release.told) == (weight == 0)
 
 
 async def test_equal_parts_of_organizations_that_do_not_divide_the_baseline_hold_nobody_up(
