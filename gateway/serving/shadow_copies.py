@@ -213,7 +213,7 @@ class ShadowCopies(IdleReplicaWork[str]):
                 await asyncio.sleep(0)  # if the end arrived with too much text, the limit ends it here
             candidate = await _read(transcript, attempt.transcoder.text)
         except asyncio.CancelledError:
-            if failure is not None and attempt.engine is not None:
+            if attempt.engine is not None:
                 self._pairs.add(self._pair(served, sample, Outcome.SUPERSEDED, None, failure), None)
             raise
         except TimeoutError:

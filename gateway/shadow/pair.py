@@ -33,8 +33,8 @@ class Outcome(StrEnum):
     ANSWERED = "answered"
     """The candidate answered a request at which the customer's own engine had failed."""
     SUPERSEDED = "superseded"
-    """The copy gave way to a customer's request. Recorded only if the customer's own engine had failed: a copy that
-    fails at once never gives way, so without these a candidate that fails as often would seem to fail more often."""
+    """The copy gave way to a customer's request. A copy that fails at once never gives way, so without these a
+    candidate that fails at few of all copies would seem to fail at most of them."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
