@@ -44,6 +44,9 @@ class Run(msgspec.Struct):
 class _Letters:
     """A text stream in which every token is one letter, so that each token makes a delta at once."""
 
+    def follow(self, ids: object) -> None:
+        pass
+
     def step(self, id_: int) -> str:
         return "x"
 

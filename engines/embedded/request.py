@@ -58,6 +58,8 @@ class Request(msgspec.Struct, frozen=True):
     """The required format of the output."""
     grammar_s: float = 0.0
     """Seconds for which the request waited for the grammar."""
+    continues: bool = False
+    """Whether the output continues the prompt's text, so that a space at its beginning belongs to it."""
     opening: Opening | None = None
     """A text with which the output must begin. It counts as generated and is not delivered. Excludes `guide`."""
     speculate: bool = True

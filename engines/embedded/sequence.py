@@ -83,6 +83,8 @@ class Sequence:
         self.running = False
         self.finish: Finish | None = None
         self.text = text
+        if request.continues:
+            text.follow(prompt)
         self.stops = StopMatcher(request.sampling.stop)
         self.preemptions = 0
         self.order = 0

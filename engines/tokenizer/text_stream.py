@@ -8,10 +8,16 @@ from typing import Protocol
 
 MAX_HELD_IDS = 8
 """A character needs at most four byte tokens, so a longer run that does not decode never will."""
+LOOKED_BACK = 64
+"""Most ids of a prompt that are decoded to find its last text."""
 
 
 class TextStream(Protocol):
     """Decodes one choice. Control tokens produce no text."""
+
+    def follow(self, ids: Sequence[int]) -> None:
+        """Continue the text of these ids, so that a space at the beginning of the new text is kept. Call it first."""
+        ...
 
     def step(self, id_: int) -> str:
         """The text that this id completes: often one token's text, sometimes none."""
@@ -29,6 +35,9 @@ class BytesTextStream:
     def __init__(self, token_bytes: Mapping[int, bytes]) -> None:
         self._token_bytes = token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def follow(self, ids: Sequence[int]) -> None:
+        """Have no effect: the bytes of an id do not depend on its neighbours."""
 
     def step(self, id_: int) -> str:
         return self._decoder.decode(self._token_bytes.get(id_, b""))
@@ -49,6 +58,14 @@ class WindowTextStream:
         self._decode = decode
         self._context: list[int] = []
         self._held: list[int] = []
+
+    def follow(self, ids: Sequence[int]) -> None:
+        # the shortest end with text suffices; half of a character in it would change the text after it
+        for size in range(1, min(len(ids), LOOKED_BACK) + 1):
+            text = self._decode(ids[-size:])
+            if text and "\ufffd" not in text:
+                self._context = list(ids[-size:])
+                return
 
     def step(self, id_: int) -> str:
         self._held.append(id_)

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ CUT_TOKENS = 128
 LONGEST_RUN = 3
 """Longest run of characters that a vocabulary's pattern groups from any start: digits, in cl100k and Llama 3. A cut
 inside a run shifts all groups after it."""
+BYTE = re.compile("<0x([0-9A-F]{2})>")
+"""The token of a byte in a vocabulary with byte fallback."""
 NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -84,6 +87,7 @@ class Tokenizer:
         self._chat_template = _template(folder, folder.chat_template, specials)
         self._tool_template = _template(folder, folder.tool_template, specials)
         self._token_bytes = token_bytes(folder.definition, self._parsing)
+        self._has_bytes = bool(folder.definition["model"].get("byte_fallback"))
 
         vocabulary: dict[str, int] = self._parsing.get_vocab(with_added_tokens=True)
         if not vocabulary:
@@ -322,8 +326,15 @@ class Tokenizer:
         return str(self._parsing.decode([id_ for id_ in ids if id_ not in self.silent_ids]))
 
     def token_text(self, id_: int) -> str:
-        """The text of one token alone, including control tokens; for log probabilities."""
-        return str(self._parsing.decode([id_], skip_special_tokens=False))
+        """The text of one token after other text, including control tokens; for log probabilities."""
+        before, length = self._before
+        return str(self._parsing.decode([*before, id_], skip_special_tokens=False))[length:]
+
+    @functools.cached_property
+    def _before(self) -> tuple[list[int], int]:
+        """Ids of a text and its length, because some decoders remove the space before a text's first word."""
+        ids = self._encode(self._plain, "a", None)
+        return ids, len(str(self._parsing.decode(ids)))
 
     def whole_text(self, ids: Sequence[int]) -> str:
         """The text of ids, including control tokens."""
@@ -334,7 +345,8 @@ class Tokenizer:
         """The bytes of one token alone, which need not be whole characters; for log probabilities."""
         if self._token_bytes is not None and id_ in self._token_bytes:
             return self._token_bytes[id_]
-        return self.token_text(id_).encode()
+        byte = BYTE.fullmatch(self._parsing.id_to_token(id_) or "") if self._has_bytes else None
+        return self.token_text(id_).encode() if byte is None else bytes.fromhex(byte[1])
 
     def text_stream(self) -> TextStream:
         """A decoder for one choice's ids as they are generated."""

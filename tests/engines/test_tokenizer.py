@@ -420,6 +420,20 @@ def test_streamed_pieces_keep_spaces_and_characters(sentencepiece: Tokenizer, pi
     assert "".join(map(stream.step, ids)) + stream.flush() == sentencepiece.decode(ids)
 
 
+@pytest.mark.parametrize("continued", ["▁cat ▁a b", "▁ ▁ ▁the", "a ▁ ▁cat", "<0xE2> <0x82> <0xAC> ▁a"])
+@pytest.mark.parametrize("prompt", ["a", "▁the <0x0A>", "▁the ▁", "<0xE2> <0x82> <0xAC>"])
+def test_a_text_that_continues_a_prompt_keeps_its_first_space(
+    sentencepiece: Tokenizer, prompt: str, continued: str
+) -> None:
+    """Fault: the first space of a completion was lost, and with it one of an indentation's."""
+    before, ids = ([sentencepiece._parsing.token_to_id(name) for name in each.split()] for each in (prompt, continued))
+    whole = sentencepiece.decode([*before, *ids])[len(sentencepiece.decode(before)) :]
+    stream = sentencepiece.text_stream()
+    stream.follow(before)
+    assert "".join(map(stream.step, ids)) + stream.flush() == whole
+    assert b"".join(map(sentencepiece.token_bytes, ids)).decode() == whole
+
+
 @given(ids=st.lists(st.integers(0, 255), max_size=60))
 def test_garbage_bytes_are_not_held_for_ever(sentencepiece: Tokenizer, ids: list[int]) -> None:
     stream = sentencepiece.text_stream()

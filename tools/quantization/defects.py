@@ -367,6 +367,9 @@ class _CutStream:
         self._tokens = tokens
         self._held: list[int] = []
 
+    def follow(self, ids: Sequence[int]) -> None:
+        self._sound.follow(ids)
+
     def step(self, id_: int) -> str:
         self._held.append(id_)
         return self._sound.step(self._held.pop(0)) if len(self._held) > self._tokens else ""

@@ -190,6 +190,7 @@ class Decoder:
             adapter=adapter,
             guide=common.guide,
             grammar_s=common.grammar_s,
+            continues=prompt_field == "prompt",
             opening=common.opening,
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
+import tokenizers
 import torch
 
 from contracts.generation import Caller, ChatPrompt, Generation, TextPrompt, Tier
@@ -284,6 +285,38 @@ async def test_joined_tokens_are_the_text_of_a_completion(client: openai.AsyncOp
         choice.logprobs.tokens for chunk in [c async for c in streamed] for choice in chunk.choices if choice.logprobs
     ]
     assert [token for tokens in told for token in tokens] == whole.logprobs.tokens
+
+
+async def test_a_completion_keeps_its_first_space_and_a_message_has_none(tiny_model: Path, tmp_path: Path) -> None:
+    """Fault: a completion of a SentencePiece vocabulary lost one space of its first line's indentation."""
+    folder = tmp_path / "pieces"
+    shutil.copytree(tiny_model, folder)
+    names = [*(f"<0x{byte:02X}>" for byte in range(256)), "a", "▁", "▁b"]
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.BPE(dict(zip(names, range(len(names)), strict=True)), [], byte_fallback=True)
+    )
+    steps = tokenizers.decoders
+    backend.decoder = steps.Sequence([steps.Replace("▁", " "), steps.ByteFallback(), steps.Fuse(), steps.Strip(" ", 1)])
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}"}))
+    (folder / "generation_config.json").write_text("{}")
+    always = {str(names.index("▁b")): 100}
+    async with (
+        served(model=str(folder)) as engine,
+        openai.AsyncOpenAI(base_url=f"{engine.url}/v1", api_key=TOKEN, max_retries=0) as client,
+    ):
+        completion = await client.completions.create(
+            model="pieces", prompt="aa", max_tokens=2, logit_bias=always, echo=True, logprobs=0
+        )
+        message = await client.chat.completions.create(
+            model="pieces", messages=[{"role": "user", "content": "aa"}], max_tokens=2, logit_bias=always
+        )
+    [choice] = completion.choices
+    assert choice.text == "aa b b"
+    assert choice.logprobs is not None
+    assert choice.logprobs.tokens == ["a", "a", " b", " b"]
+    assert choice.logprobs.text_offset == [0, 1, 2, 4]
+    assert message.choices[0].message.content == "b b"
 
 
 async def test_the_chosen_token_is_reported_with_the_likeliest(client: openai.AsyncOpenAI) -> None:
