@@ -20,9 +20,11 @@ from typing import Any
 from engines.embedded.cores import memory_bytes
 
 WANTED = (
-    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-    "model.safetensors", "model.safetensors.index.json", "model-*.safetensors",
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "chat_template.jinja", "modules.json", "model.safetensors", "model.safetensors.index.json", "model-*.safetensors",
 )  # fmt: skip
+POOLING = "1_Pooling/config.json"
+"""With `modules.json`, it makes a decoder a model of vectors."""
 DONE = ".complete"
 """The file that marks a checked download; it holds the commit."""
 SPARE_BYTES = 100_000_000
@@ -43,6 +45,7 @@ def download(name: str, folder: Path) -> None:
     # `*` matches slashes too, and a name with `..` would be written outside the folder.
     top = [one for one in info.siblings or () if "/" not in one.rfilename]
     files = [one for one in top if any(fnmatch.fnmatch(one.rfilename, each) for each in WANTED)]
+    files += [one for one in info.siblings or () if one.rfilename == POOLING]
     if not any(one.rfilename.endswith(".safetensors") for one in files):
         raise Refused("it has no safetensors file at its top level; name a model that has one, a folder or a GGUF file")
     size = sum(one.size or 0 for one in files)

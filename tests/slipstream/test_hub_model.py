@@ -43,7 +43,7 @@ class Hub:
         self.sent: list[str] = []
         self.application = web.Application()
         self.application.router.add_get("/api/models/{owner}/{name}", self._info)
-        self.application.router.add_get("/{owner}/{name}/resolve/{commit}/{file}", self._file)
+        self.application.router.add_get("/{owner}/{name}/resolve/{commit}/{file:.+}", self._file)
 
     def _refuses(self, request: web.Request) -> web.Response | None:
         if f"{request.match_info['owner']}/{request.match_info['name']}" != NAME:
@@ -175,6 +175,19 @@ async def test_only_files_at_the_top_are_downloaded(hub: Hub, tmp_path: Path, mo
     program = (sys.executable, "-m", "slipstream.hub_download", NAME, str(folder))  # the library reads HF_ENDPOINT once
     assert await (await asyncio.create_subprocess_exec(*program, cwd=ROOT)).wait() == 0
     assert sorted(hub.sent) == ["config.json", "model.safetensors", "tokenizer.json"]
+
+
+async def test_a_model_of_vectors_is_downloaded_with_its_pooling(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: without it, the engine read the folder as a model of text and refused its tensors' names."""
+    for name in ("modules.json", hub_download.POOLING, "2_Dense/config.json"):
+        monkeypatch.setitem(FILES, name, b"[]")
+        hub.files[name] = FILES[name]
+    found = await with_hub_models(settings(), tmp_path / "models", lambda line: None)
+    folder = Path(found.local.chat_model or "")
+    assert (folder / "modules.json").read_bytes() == (folder / hub_download.POOLING).read_bytes() == b"[]"
+    assert not (folder / "2_Dense").exists()
 
 
 def test_a_full_disk_is_said(tmp_path: Path) -> None:
