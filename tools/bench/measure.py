@@ -104,7 +104,7 @@ async def measure(target: Target, load: Load, stop: asyncio.Event, tell: Callabl
         loop = asyncio.get_running_loop()
         begun = loop.time()
 
-        async def one(number: int, arrival: Arrival) -> None:
+        async def one(number: int, arrival: Arrival) -> Answer:
             answer = Answer(arrival, sent_s=loop.time() - begun)
             course.answers.append(answer)
             course.running += 1
@@ -112,6 +112,7 @@ async def measure(target: Target, load: Load, stop: asyncio.Event, tell: Callabl
                 await client.send(answer, bodies(number, arrival))
             finally:
                 course.running -= 1
+            return answer
 
         async def watch() -> None:
             while True:
@@ -124,8 +125,7 @@ async def measure(target: Target, load: Load, stop: asyncio.Event, tell: Callabl
             for number, arrival in numbered:  # shared by all streams
                 if loop.time() - begun >= load.whole_s:
                     return
-                await one(number, arrival)
-                if course.answers[-1].fault:
+                if (await one(number, arrival)).fault:
                     await asyncio.sleep(0.1)  # refusals are fast: do not send thousands
 
         async def timed() -> None:

@@ -144,6 +144,13 @@ def test_objectives_that_are_missed_leave_no_goodput_and_a_failed_run_is_exit_co
     assert "× 503 overloaded" in result.stdout
 
 
+def test_every_refused_stream_pauses() -> None:
+    """Fault: a stream looked at the answer of the stream that had sent last, and sent thousands of requests."""
+    with server(lambda _: (429, "rate_limit_exceeded")) as (url, bodies):
+        run(url, "--seconds", "0.35", "--streams", "8")
+    assert len(bodies) - 2 <= 8 * 4, "each stream at 0, 0.1, 0.2 and 0.3 s"
+
+
 def test_ctrl_c_gives_the_report_so_far() -> None:
     def interrupt(number: int) -> Refusal:
         if number == 20:
