@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,6 +65,32 @@ def test_text_that_cannot_become_a_stop_string_is_not_held_back() -> None:
     matcher = StopMatcher(("END",))
     assert matcher.push("abcE") == ("abc", None)
     assert matcher.push("x") == ("Ex", None)
+
+
+def test_a_token_costs_no_more_with_long_stop_strings() -> None:
+    """Fault: a client's text that nearly met long stop strings took milliseconds a token, for which all streams
+    waited."""
+
+    def steps(size: int) -> int:
+        """Lines that are run for one character, without a clock."""
+        matcher = StopMatcher(("a" * size + "b", *("c" * size + str(number) for number in range(8))))
+        matcher.push("a" * size)
+        count = 0
+
+        def trace(frame: FrameType, event: str, argument: object) -> Any:
+            nonlocal count
+            count += 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            matcher.push("a")
+        finally:
+            sys.settrace(before)
+        return count
+
+    assert steps(800) == steps(20)
 
 
 def test_half_a_character_is_never_sent() -> None:
