@@ -11,6 +11,10 @@ from engines.embedded.tools.calls import CallArguments, CallStart, Event, new_ca
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 
+LONGEST_HEAD = 1_024
+"""Characters in which a call's name and its arguments begin; otherwise the object is parsed when it is complete. A
+longer beginning would be searched again with each token."""
+
 
 class ObjectScanner:
     """Finds the end of a JSON object without parsing it."""
@@ -70,6 +74,7 @@ class CallReader:
             if text and not text.startswith("{"):
                 self.valid, self.rest = False, text
                 return []
+        searched = len(self.text)
         self.text += text
         end = self._whole.end(text)
         if end >= 0:
@@ -78,7 +83,7 @@ class CallReader:
             self.text = self.text[: len(self.text) - len(self.rest)]
         if self.started:
             return self._more(text)
-        head = _HEAD.match(self.text)
+        head = _HEAD.match(self.text, 0, LONGEST_HEAD) if searched < LONGEST_HEAD else None
         if head is not None:
             name = _unescaped(head[1])
             if name not in self._known:

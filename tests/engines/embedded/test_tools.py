@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from engines.embedded.grammar.compiler import GrammarCompiler
 from engines.embedded.grammar.spec import lark_spec
 from engines.embedded.http.chat_format import ChatFormat
 from engines.embedded.output import Delta, Finish
+from engines.embedded.tools import reader
 from engines.embedded.tools.calls import CallArguments, CallStart, Text
 from engines.embedded.tools.choice import NamedChoice, Tool, ToolUse, read_tools
 from engines.embedded.tools.mistral import MistralParser
@@ -114,6 +116,25 @@ def test_a_call_nested_more_deeply_than_json_is_read_is_text() -> None:
     arguments = '{"a":' * depth + "1" + "}" * depth
     text = f'<tool_call>{{"arguments": {arguments}, "name": "add"}}</tool_call>'
     assert read(HERMES, [text]) == [(text,)]
+
+
+def test_a_call_that_never_begins_is_not_searched_again_with_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault: a text of 32,000 characters took milliseconds a token on the event loop."""
+    searched = 0
+
+    class Head:
+        def match(self, text: str, start: int = 0, end: int = sys.maxsize) -> re.Match[str] | None:
+            nonlocal searched
+            searched += min(len(text), end) - start
+            return whole.match(text, start, end)
+
+    whole = reader._HEAD
+    monkeypatch.setattr(reader, "_HEAD", Head())
+    text = '{"name": "' + "a" * 20_000 + '", "parameters": {}}'
+    assert read(LLAMA3, list(text)) == [(text,)]
+    assert searched < reader.LONGEST_HEAD**2
+    late = '{"name": "add",' + " " * 2_000 + '"parameters": {}}'
+    assert read(LLAMA3, list(late)) == read(LLAMA3, [late]) == [("add", "{}")]
 
 
 def read(style: CallStyle, pieces: list[str]) -> list[tuple[str, ...]]:
