@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Protocol
 
@@ -136,11 +137,8 @@ class Sequence:
         """Number of characters of the output's beginning that are not delivered."""
         self.opening_tokens = 0
         """Number of tokens that only repeat the required beginning of the output."""
-        self.bias: Tensor | None = None
-        if sampling.logit_bias:
-            self.bias = torch.zeros(vocabulary)
-            for id_, value in sampling.logit_bias:
-                self.bias[id_] = value
+        self.bias: Tensor | None = _bias(sampling.logit_bias, vocabulary) if sampling.logit_bias else None
+        """Added to the logits; never changed, because the request's choices share it."""
 
         greedy = sampling.temperature == 0 or sampling.top_k == 1
         ids = sorted(sampling.stop_ids) if sampling.min_tokens else []
@@ -363,6 +361,15 @@ class Sequence:
     def _rest(self) -> str:
         text, matched = self.stops.push(self._told(self.text.flush()))
         return text if matched is not None else text + self.stops.flush()
+
+
+@functools.lru_cache(maxsize=1)
+def _bias(biases: tuple[tuple[int, float], ...], vocabulary: int) -> Tensor:
+    """The bias of all choices of a request, which are created one after the other."""
+    bias = torch.zeros(vocabulary)
+    for id_, value in biases:
+        bias[id_] = value
+    return bias
 
 
 def _error(error: SlipstreamError) -> Finish:

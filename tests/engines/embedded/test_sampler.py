@@ -104,6 +104,15 @@ def test_a_penalty_of_one_costs_nothing() -> None:
     assert sequence.greedy_only
 
 
+def test_the_choices_of_a_request_share_their_bias() -> None:
+    """Fault: 300 ids in each of 128 choices took 0.1 s, for which all streams waited."""
+    several = request("r", [0], choices=2, logit_bias=((3, 1.0), (0, -2.0)))
+    one, other = (Sequence(several, index, BytesTextStream({}), len(LOGITS), 0.0) for index in range(2))
+    assert one.bias is not None
+    assert one.bias is other.bias
+    assert one.bias.tolist() == [-2.0, 0.0, 0.0, 1.0]
+
+
 def test_bias_can_force_and_forbid() -> None:
     assert pick(logits(), (row(temperature=0.0, logit_bias=((3, 100.0),)),))[0].id == 3
     assert frequencies(200, logit_bias=((0, -100.0),))[0] == 0
