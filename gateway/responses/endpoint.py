@@ -91,15 +91,19 @@ class _Continued(InferenceEndpoint[Asked]):
 
     async def _decoded(self, texts: list[bytes], caller: Caller, decode: Callable[[], list[Item]]) -> list[Item]:
         """The items of these texts, within the limits of one body."""
-        size_bytes, organization_id = sum(map(len, texts)), caller.organization_id
-        if size_bytes >= LARGE_BYTES:
-            await self._shares.turn(organization_id)
-        with self._charged(size_bytes, organization_id):
+
+        def items() -> list[Item]:
             shape = BodyShape(self._config)
             for text in texts:
                 shape.feed(text)
                 shape.end()
             return decode()
+
+        if sum(map(len, texts)) < LARGE_BYTES:
+            return items()
+        await self._shares.turn(caller.organization_id)
+        with self._shares.charged(caller.organization_id):
+            return items()
 
 
 class ResponsesEndpoint(_Continued):

@@ -341,16 +341,16 @@ class InferenceEndpoint(Generic[AskedT]):
         """Decode the body, and set the arrival's format to the body's. Work on a large body is charged to the
         organization's share of the event loop."""
         if len(body) < LARGE_BYTES:
-            return self._decoded(arrival, body)
+            return self._decode(arrival, body)
         await self._shares.turn(organization_id)
         with self._shares.charged(organization_id):
-            decoded = self._decoded(arrival, body)
+            decoded = self._decode(arrival, body)
         if len(body) > LONG_BYTES:
             # `sleep(0)` would run neither timers nor sockets
             await asyncio.sleep(LET_IN_S)
         return decoded
 
-    def _decoded(self, arrival: Arrival, body: bytes) -> Asked:
+    def _decode(self, arrival: Arrival, body: bytes) -> Asked:
         arrival.wire_format = self._format_of(body)
         decoded: Asked = arrival.wire_format.decode(body)
         return decoded

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from contracts.errors import EngineFailed
 from engines.http.event_splitter import EventSplitter
-from engines.http.repeated_event import RepeatedEvent
+from engines.http.repeated_event import CountedEvent, CountedRun, RepeatedEvent
 
 USUAL = RepeatedEvent(b'{"choices":[{"delta":{"content":"', b'"}}]}')
+COUNTED = CountedEvent(USUAL.before, b'"}}],"usage":', b"}")
 OTHER = b'data: {"choices":[{"delta":{"content":"end"},"finish_reason":"stop"}]}\n\n'
 
 
@@ -45,10 +46,41 @@ def test_texts_are_found_however_a_stream_is_cut(texts: list[str], data: st.Data
             elif each == OTHER[6:-2]:
                 others += 1
             else:  # an event that came in two reads and was alone in the second
+                assert isinstance(each, bytes)
                 assert each.startswith(USUAL.before)
                 found.append(each.removeprefix(USUAL.before).removesuffix(USUAL.after))
         stream = stream[size:]
     assert (found, others) == (insides * 2, 1)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), st.data())
+def test_counted_texts_are_found_with_their_usage_however_a_stream_is_cut(
+    texts: list[str], data: st.DataObject
+) -> None:
+    insides = [msgspec.json.encode(text)[1:-1] for text in texts]
+    usages = [b'{"completion_tokens":%d}' % number for number in range(len(texts))]
+    events = [
+        b"data: %b%b%b%b}\n\n" % (USUAL.before, text, b'"}}],"usage":', usage)
+        for text, usage in zip(insides, usages, strict=True)
+    ]
+    stream = b"".join(events)
+    splitter = EventSplitter()
+    splitter.repeated = COUNTED
+    found: list[tuple[bytes, bytes, bytes]] = []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        for run in splitter.runs(stream[:size]):
+            assert isinstance(run, CountedRun)
+            found += [(text, *usage) for text, usage in zip(run.texts, run.usages, strict=True)]
+        stream = stream[size:]
+    payloads = [event[len(b"data: ") : -2] for event in events]
+    assert found == list(zip(insides, usages, payloads, strict=True))
+
+
+@pytest.mark.parametrize("usage", [b"null", b"7", b"{", b'{"a":1', b'{"a":1}\n', b'{"a":\xff}', b""])
+def test_an_event_whose_usage_is_no_object_is_not_counted(usage: bytes) -> None:
+    event = b'data: %ba"}}],"usage":%b}\n\n' % (USUAL.before, usage)
+    assert COUNTED.run(event, 0) == (None, 0)
 
 
 @given(
