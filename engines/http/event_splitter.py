@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from contracts.errors import EngineFailed
 from engines.http.repeated_event import CountedEvent, CountedRun, RepeatedEvent
@@ -31,8 +31,15 @@ class EventSplitter:
             assert isinstance(payload, bytes)
             yield payload
 
-    def runs(self, data: bytes) -> Iterator[bytes | list[bytes] | CountedRun]:
+    def runs(self, data: bytes) -> Iterable[bytes | list[bytes] | CountedRun]:
         """Like `feed`, but yields the texts of consecutive usual events as a list, and counted ones as a run."""
+        if self.repeated is not None and not self._rest:
+            found, end = self.repeated.run(data, 0)
+            if found and end == len(data):
+                return (found,)  # most reads of a stream, without a generator
+        return self._runs(data)
+
+    def _runs(self, data: bytes) -> Iterator[bytes | list[bytes] | CountedRun]:
         if self._at_start:
             data = self._without_mark(data)
         if self._rest:

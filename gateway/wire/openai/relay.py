@@ -93,6 +93,7 @@ class Relay(Transcoder):
         "error",
         "events",
         "final",
+        "finished",
         "satisfied",
         "text_seen",
     )
@@ -133,6 +134,7 @@ class Relay(Transcoder):
         self._lessons = LESSONS
         """How many usual events may still be learned."""
         self._finished_choices: set[int] = set()
+        self.finished: bool = False  # no property, because each token reads it
         self._forced_call = forced_call
         self._include_usage = include_usage
         self._running_usage = running_usage
@@ -150,10 +152,6 @@ class Relay(Transcoder):
         self.satisfied: bool = False
         """Whether the response was cut; otherwise, the client gets all of the engine's output."""
         self.error: SlipstreamError | None = None
-
-    @property
-    def finished(self) -> bool:
-        return len(self._finished_choices) >= self._choices
 
     @property
     def usage(self) -> Usage | None:
@@ -362,6 +360,7 @@ class Relay(Transcoder):
             chunks.append(self._numbered(chunk, calls, index))
         if reason is not None:
             self._finished_choices.add(index)
+            self.finished = len(self._finished_choices) >= self._choices
             reason = openai_reason(reason, calls=bool(calls.begun), forced=self._forced_call)
             choice = {**choice, "finish_reason": reason}
             chunks += [
