@@ -20,7 +20,7 @@ from contracts.pooling import Task
 from contracts.speculation import SpeculationRule
 
 Role = Literal["unified", "prefill", "decode"]
-"""The part of a request that a pool's engines compute: all of it, its prompt, or its response."""
+"""The part of a request that a pool's engines compute: the whole request, its prompt, or its response."""
 RESERVED_NAMES = frozenset({"all", ".", ".."})
 """Names that no model or alias may have."""
 PAIR_DRIVERS = frozenset({"sglang"})
@@ -30,66 +30,66 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A second pool that takes a share of a model's sessions, for a change that is to be tried on a few first."""
+    """A second pool that serves a share of a model's sessions, to try a change on a few sessions first."""
 
     pool: str
     """The pool that serves the canary."""
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
-    """Share of the sessions that go there. A session keeps its side while the share only grows."""
+    """Share of the sessions that the canary serves. A session stays on its side as long as the share only grows."""
     engine_model: str | None = None
-    """The name that pool serves the model under, when it differs from the model's."""
+    """Name of the model on the canary's engines, if it differs from the model's name."""
     control: bool = False
-    """An equal share of the sessions is the control arm: served like the baseline, with caches as fresh as the
-    canary's, so that the two can be compared."""
+    """Whether an equal share of the sessions forms a control arm. It is served like the baseline, with caches as fresh
+    as the canary's, so that the two can be compared."""
     control_pool: str = ""
-    """The pool of the control arm: fresh replicas that run the same as the model's pool. Empty: the model's pool, where
-    a cache salt of its own keeps the arm from using cached prompts of the others."""
+    """The pool of the control arm, with fresh replicas that are configured like those of the model's pool. Empty: the
+    model's pool, where a separate cache salt keeps the control arm from using cached prompts of other sessions."""
     shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    """Share of the requests that are copied to `pool` as well; the copies' responses are neither delivered nor
-    billed."""
+    """Share of the requests that are also copied to `pool`. The copies' responses are neither delivered nor billed."""
     release: str = ""
-    """The release that made this split, ends it, and identifies it in traces; empty: none."""
+    """The release that created this split and will end it. Traces name it. Empty: no release."""
     salt: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9A-Za-z]*$")] = ""
-    """Secret that decides the sides: a client that has it can compute the side of each session. A release draws its
-    own. Empty: none, so that a tenant who knows the other fields can choose; enough where no release is judged by the
-    split."""
+    """Secret that determines the sides: a client that knows it can compute the side of each session. Each release draws
+    a new salt. Empty: no secret, so that a tenant who knows the other fields can choose a side. This is safe only if no
+    release is judged by the split."""
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A model as clients see it."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    """The name that clients write as `model`; no other model or alias may have it."""
+    """The name that clients send as `model`. It must differ from every other model's name and alias."""
     tier: Tier
-    """`chat` serves `/v1/chat/completions`, `autocomplete` serves `/v1/completions` with fill-in-the-middle; it decides
-    limits, promises and deadlines."""
+    """`chat` serves `/v1/chat/completions`; `autocomplete` serves `/v1/completions` with fill-in-the-middle. The tier
+    determines limits, objectives and deadlines."""
     pool: str
-    """The pool whose replicas serve it."""
+    """The pool whose replicas serve the model."""
     context_tokens: Annotated[int, msgspec.Meta(ge=1)]
-    """Longest prompt and response together."""
+    """Maximum length of prompt and response together."""
     aliases: tuple[str, ...] = ()
-    """Other names clients may use."""
+    """Other names that clients may use for the model."""
     task: Task = Task.TEXT
-    """`text` generates text. `embedding` serves `/v1/embeddings` alone, `rerank` serves `/v1/rerank` and `/v1/score`
-    alone: drivers `sglang`, `vllm`, `openai` and `llama_cpp`, and for embeddings `embedded`."""
+    """`text` generates text. `embedding` serves only `/v1/embeddings`; `rerank` serves only `/v1/rerank` and
+    `/v1/score`. Both need the driver `sglang`, `vllm`, `openai` or `llama_cpp`; embeddings also work with `embedded`.
+    """
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
-    """A sentence on the model and its use; `/v1/models` and the playground show it."""
+    """A sentence about the model and its use, which `/v1/models` and the playground show."""
     tokenizer: str | None = None
-    """Folder with tokenizer.json (and a chat template), or a GGUF file, so that prompts are counted and encoded
-    exactly. Without it counts are estimates, and fill-in-the-middle is sent as text."""
+    """Folder with tokenizer.json (and a chat template), or a GGUF file, with which the gateway counts and encodes
+    prompts exactly. Without it, counts are estimates, and fill-in-the-middle prompts are sent as text."""
     engine_model: str | None = None
-    """The name the engines serve it under, when it differs from `name`."""
+    """Name of the model on its engines, if it differs from `name`."""
     default_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
-    """Output limit when the client sends none; always cut to the rest of the context."""
+    """Output limit of a request that sets none. It never exceeds the rest of the context."""
     chat_template_kwargs: dict[str, TemplateValue] = {}
-    """Variables for its chat template where a request does not set them: `{ enable_thinking = false }` switches the
-    thinking of Qwen 3 off. Its engines have to take `chat_template_kwargs` (all drivers but `openai`)."""
+    """Default variables of the model's chat template, which a request can override: `{ enable_thinking = false }` turns
+    off the thinking of Qwen 3. The engines must accept `chat_template_kwargs` (all drivers except `openai`)."""
     fim: FillInTheMiddle = FillInTheMiddle()
-    """Layout, filling and end of its fill-in-the-middle gaps."""
+    """How the model's fill-in-the-middle gaps are laid out, filled and ended."""
     canary: Canary | None = None
-    """The pool that some of its sessions go to instead of `pool`."""
+    """A pool that serves some of the model's sessions instead of `pool`."""
     cascade: Cascade | None = None
-    """A small model that answers some of its requests first; none by default."""
+    """A small model that answers some of the model's requests first. Default: none."""
 
     @property
     def answering_pools(self) -> tuple[str, ...]:
@@ -99,110 +99,112 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One engine process (or one load-balanced address)."""
+    """One engine process, or one load-balanced address."""
 
     id: str
-    """Its name in `slipstream fleet`, metrics and traces; no other replica of any pool may have it."""
+    """Name of the replica in `slipstream fleet`, metrics and traces. It must be unique across all pools."""
     url: str
-    """`http(s)://host[:port][/path]`: the part before `/v1/…`."""
+    """URL of the engine up to `/v1/…`: `http(s)://host[:port][/path]`."""
     weight: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """Share of load relative to the pool's other replicas; 0 drains it."""
     hardware: str = ""
-    """Its hardware, for people and reports: `H200x2`. Empty: that of its pool."""
+    """Hardware of the replica as reports show it, such as `H200x2`. Empty: the pool's `hardware`."""
     speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """Prefill speed relative to the pool's other replicas, used until its own reports are known."""
+    """Prefill speed relative to the pool's other replicas. It applies until the router has measured the replica."""
     context_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Longest prompt and response together; 0: the model's limit."""
+    """Maximum length of prompt and response together; 0 means the model's limit."""
     speculation: bool = False
-    """It was started with speculative decoding."""
+    """Whether the replica was started with speculative decoding."""
     bootstrap_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
-    """Port of a prefill engine from which decode engines fetch its keys and values (SGLang:
-    `--disaggregation-bootstrap-port`, on the host of `url`)."""
+    """Port of a prefill engine from which decode engines fetch keys and values, on the host of `url` (SGLang:
+    `--disaggregation-bootstrap-port`)."""
     kv_events: str = ""
-    """ZeroMQ endpoint on which it publishes KV events (`tcp://host:5557`); empty: none."""
+    """ZeroMQ endpoint on which the replica publishes KV events, such as `tcp://host:5557`. Empty: none."""
     kv_events_replay: str = ""
-    """ZeroMQ endpoint that repeats KV events the subscriber missed."""
+    """ZeroMQ endpoint that resends KV events that the router has missed."""
 
 
 class KvObjective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The longest time for which a file's cached prompt should stay for the file's next request."""
 
     within_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
-    """Longest time in seconds between two requests of one file for which the objective holds."""
+    """Longest time in seconds between two requests of one file for which the objective applies."""
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.95
-    """Share of such requests that should find everything that both prompts share in the cache. It serves alerts;
-    nothing is decided by it."""
+    """Share of such requests that should find everything that both prompts have in common in the cache. Only alerts use
+    it."""
 
 
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Interchangeable replicas that speak one dialect."""
 
     name: str
-    """The name that models refer to as their `pool`; no other pool may have it."""
+    """Name by which models refer to the pool. It must be unique."""
     driver: str
-    """The dialect its engines speak: `embedded` (`slipstream engine`), `sglang`, `tensorrt_llm` (`trtllm-serve`, chat
-    only), `vllm` (`vllm serve`), `llama_cpp` (`llama-server`), or `openai` for any other."""
+    """API dialect of the pool's engines: `embedded` (`slipstream engine`), `sglang`, `tensorrt_llm` (`trtllm-serve`,
+    chat only), `vllm` (`vllm serve`), `llama_cpp` (`llama-server`), or `openai` for any other engine."""
     replicas: tuple[Replica, ...] = ()
-    """The engines."""
+    """The pool's engines."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Most requests that a replica is given at a time, before the router queues. 0: the concurrency that it reports;
-    where it reports neither that nor its memory, the router learns one (`router.concurrency`)."""
+    """Maximum number of concurrent requests at one replica; the router queues further ones. 0: the concurrency that the
+    replica reports. If it reports neither that nor its memory, the router learns a limit (`router.concurrency`)."""
     api_key_file: str = ""
-    """File with the engines' own API key: an absolute path, readable where gateways, router and worker run, and read
-    again when it changes. With neither this nor `api_key_env`, the engines receive the deployment's token; from router
-    and worker, embedded engines receive only the metrics token."""
+    """Absolute path of a file with the engines' own API key. Gateways, router and worker must be able to read it, and
+    read it again when it changes. If neither this nor `api_key_env` is set, the engines receive the deployment's token;
+    from router and worker, embedded engines receive only the metrics token."""
     api_key_env: str = ""
-    """Environment variable of gateways, router and worker with the engines' own API key; capitals."""
+    """Name of the environment variable that holds the engines' own API key, in capitals. Gateways, router and worker
+    read it."""
     api_key_required: bool = True
-    """false: the engines require no API key, and none is sent."""
+    """Whether the engines require an API key. If false, none is sent."""
     continuous_usage_stats: bool = False
-    """Driver `openai` only; the others but `llama_cpp` always have it. The engines report the usage so far with every
-    event, on `stream_options.continuous_usage_stats`: a client that leaves is then billed by the engine's own count.
-    Without it the gateway counts the delivered tokens."""
+    """Whether the engines report the usage so far with every event if `stream_options.continuous_usage_stats` is set. A
+    client that leaves is then billed by the engine's own count; otherwise the gateway counts the delivered tokens.
+    Driver `openai` only; all others except `llama_cpp` always do this."""
     cache_salt: bool = False
-    """Driver `openai` only; the others but `llama_cpp` always have it. The engines separate prefix caches by the
-    request's `cache_salt`. Without it tenants share their caches: `cached_tokens` is then hidden and every prompt token
-    costs the full price, so that no tenant can learn or gain from the requests of others."""
+    """Whether the engines separate prefix caches by the request's `cache_salt`. If not, tenants share their caches:
+    `cached_tokens` is then hidden and every prompt token costs the full price, so that no tenant can learn or gain from
+    the requests of others. Driver `openai` only; all others except `llama_cpp` always do this."""
     max_completion_tokens: bool = False
-    """Driver `openai` only. The token limit of a chat response is sent as `max_completion_tokens`, because OpenAI's
-    reasoning models refuse `max_tokens`. Otherwise it is sent as `max_tokens`, the only name that other engines
-    know."""
+    """Whether the token limit of a chat response is sent as `max_completion_tokens`, because OpenAI's reasoning models
+    refuse `max_tokens`. Otherwise it is sent as `max_tokens`, the only name that other engines know. Driver `openai`
+    only."""
     max_adapters: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
-    """Most LoRA adapters that a replica is given at a time; its engine has a limit as well (embedded:
+    """Maximum number of LoRA adapters loaded at one replica at a time. The engine also has a limit (embedded:
     `engine.lora.max_loaded`; SGLang: `--max-loaded-loras`; vLLM: `--max-cpu-loras`). 0: requests with an adapter are
     refused. Drivers `embedded`, `sglang` and `vllm`."""
     request_priorities: bool = False
-    """Driver `tensorrt_llm` only. The engines order waiting requests by a request's `priority`: version 1.3 and later,
-    with `scheduler_config.waiting_queue_policy: priority`. Other versions refuse a request that has one."""
+    """Whether the engines order waiting requests by their `priority`, as version 1.3 and later do with
+    `scheduler_config.waiting_queue_policy: priority`. Earlier versions refuse a request that has a priority. Driver
+    `tensorrt_llm` only."""
     abort_by_id: bool = False
-    """Driver `vllm` only. The engines are started with `--enable-scale-out` and stop a request by its id: a client that
-    leaves is then billed by an exact count. Without it the connection is closed, and the last reported count is
-    billed."""
+    """Whether the engines were started with `--enable-scale-out`, so that the gateway can stop a request by its id. A
+    client that leaves is then billed by an exact count; otherwise the gateway closes the connection and bills the last
+    reported count. Driver `vllm` only."""
     engine_parameters: tuple[str, ...] = ()
-    """Further parameters that clients may send, by the engines' own names; each is passed as it is. Those of
-    docs/guides/real-engines.md are passed without it, by driver. A parameter that the gateway sets itself, such as
-    `priority` or `cache_salt`, is refused here."""
+    """Additional parameters that clients may send, under the engines' own names; each is passed on unchanged. The
+    parameters that docs/guides/real-engines.md lists for the driver need no entry here. A parameter that the gateway
+    sets itself, such as `priority` or `cache_salt`, is refused."""
     kv_objective: KvObjective = KvObjective()
-    """The time for which the prompts of files under edit should stay in its engines' prefix caches."""
+    """How long the prompts of files under edit should stay in the engines' prefix caches."""
     speculation: SpeculationRule = SpeculationRule()
-    """When its engines draft tokens ahead: always, or only at low load."""
+    """When the pool's engines draft tokens ahead: always, or only at low load."""
     price_per_replica_hour: Annotated[float, msgspec.Meta(ge=0, le=1_000_000)] = 0.0
-    """Cost of one replica per hour, in `gateway.admin.currency`, to a millionth; 0: unknown. Used only to compute the
-    cost of a million good tokens."""
+    """Hourly cost of one replica, in `gateway.admin.currency`, with up to six decimals; 0 if unknown. Only the cost of
+    a million good tokens uses it."""
     hardware: str = ""
-    """Hardware of its replicas, for people and reports: `H100`. A replica's own setting takes precedence."""
+    """Hardware of the pool's replicas as reports show it, such as `H100`. A replica's own setting takes precedence."""
     tensor_parallel: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
-    """GPUs that each of its replicas spans, for reports and `slipstream tools engines render`. 0: not set; reports
-    assume
-    one, and rendering takes the fewest that hold the model and keep its promise."""
+    """Number of GPUs per replica, for reports and `slipstream tools engines render`. 0: not set. Reports then assume
+    one GPU, and `render` uses the fewest that hold the model and meet its objectives."""
     role: Role = "unified"
-    """`prefill` or `decode`: half of the pairs that serve a request together, `sglang` only. Models name the decode
-    pool."""
+    """`prefill` and `decode` are the two halves of pairs that serve a request together (driver `sglang` only). A model
+    names the decode pool as its `pool`."""
     prefill_pool: str = ""
-    """For a decode pool: the pool whose replicas compute its prompts; it serves no other."""
+    """For a decode pool, the pool whose replicas compute its prompts. A prefill pool serves only one decode pool."""
     split_pool: str = ""
-    """For a unified pool: the decode pool of a pair that takes those of its requests whose prompts would delay its
-    streams for longer than a transfer of their keys and values takes. Empty: all are served whole."""
+    """For a unified pool, the decode pool of a pair that takes over requests whose prompts would delay the pool's
+    streams for longer than the transfer of their keys and values takes. Empty: the pool serves all its requests itself.
+    """
 
     def hardware_of(self, replica: Replica | None = None) -> str:
         """The hardware of a replica, or of each replica without its own: `H100`, `2 × H100`; empty if unknown."""

@@ -20,48 +20,53 @@ class FillInTheMiddle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """Handling of requests for the text at a cursor."""
 
     window: bool = True
-    """A gap whose file does not fit is filled from a window around the cursor. false: such a request is refused."""
+    """Whether a gap in a file that does not fit the context is filled from a window around the cursor. false: such a
+    request is refused."""
     healing: bool = True
-    """The prompt of a gap ends before the word that the cursor is in, and the output is forced to begin with the typed
-    part of it (token healing). Requires a byte-level `tokenizer` of the model and the driver `embedded`, `sglang` or
-    `vllm`."""
+    """Whether half-typed words are completed by token healing: the prompt ends before the word at the cursor, and the
+    output is forced to begin with the typed part of that word. This requires a byte-level `tokenizer` of the model and
+    the driver `embedded`, `sglang` or `vllm`."""
     typed_line: Literal["auto", "before_middle", "after_middle"] = "auto"
-    """Position of the half-typed line in a gap's prompt: in the prefix, `before_middle`, as most models learnt it; or
-    `after_middle`, so that a keystroke changes only the prompt's end and the engine recomputes little. `auto` follows
-    the tokenizer's folder (`fim_typed_line`), else before. `after_middle` needs a `tokenizer` with a middle token and
-    engines that take token ids (all drivers but `openai`); compare completions first, because weights that never learnt
-    it take the line for their own output."""
+    """Position of the half-typed line in a gap's prompt. `before_middle` puts it into the prefix, as most models learnt
+    it. `after_middle` puts it at the prompt's end, so that a keystroke changes only the end and the engine recomputes
+    little. `auto` uses `fim_typed_line` from the tokenizer's folder, or `before_middle` if the folder does not set it.
+    `after_middle` needs a `tokenizer` with a middle token and engines that accept token ids (all drivers except
+    `openai`). Compare completions first: weights that never learnt it mistake the line for their own output."""
     warm_up: bool = True
-    """After a gap was answered, the replica prefetches the gap's next prompt while it is idle, unbilled: the prompt
-    after the completion is accepted and Enter pressed. It takes effect where that saves much: with a tokenizer that
-    puts the suffix after the prefix and the half-typed line after both. false: no prefetch."""
+    """Whether an idle replica that has answered a gap prefetches the prompt that follows if the user accepts the
+    completion and presses Enter. The prefetch is not billed. It takes effect only where it saves much: with a tokenizer
+    that puts the suffix after the prefix and the half-typed line after both."""
     rendered: Literal["parse", "pass"] = "parse"
-    """Handling of a prompt in which the client has laid out a gap itself, with `<|fim_prefix|>` and its kind, under
-    `/v1/completions`, the engines route and `/completion`. `parse` lays the gap out again as this model was trained,
-    where it has a tokenizer that can; `pass` takes it as any other text, in which no control string steers the
-    model."""
+    """Handling of a prompt in which the client has laid out a gap itself, with `<|fim_prefix|>` or similar tokens,
+    under `/v1/completions`, the engines route and `/completion`. `parse` lays out the gap again in the form that this
+    model was trained on, if its tokenizer has one. `pass` treats the prompt as ordinary text, in which no control token
+    has an effect."""
     supersede: bool = True
-    """A newer keystroke supersedes earlier requests for the same gap: they end at once with the text so far, and the
-    engine stops. This needs a sign that a person types: always so under `/infill` and with `segments`; under
-    `/v1/completions` and the engines route where the client is a known editor (by its `User-Agent`) or `user` is named;
-    under `/v1/fim/completions` and `/completion` where it is a known editor. false: each runs to its end."""
+    """Whether a newer keystroke supersedes earlier requests for the same gap. They then end at once with the text so
+    far, and the engine stops. This applies only to requests of a person who types: to all requests under `/infill` and
+    with `segments`; under `/v1/completions` and the engines route to those of known editors (by `User-Agent`) and those
+    with `user`; under `/v1/fim/completions` and `/completion` to those of known editors. false: each request runs to
+    its end."""
     lines: Literal["auto", "single", "free"] = "auto"
-    """Where a gap's completion ends, by the cursor's position, under `fim.rules`: `auto` decides between one line and a
-    block from the text around the cursor and the language, `single` ends every completion with its line, `free` leaves
-    it to the model."""
+    """Where a gap's completion ends, if `fim.rules` applies. `auto` chooses between one line and a block by the text
+    around the cursor and the language; `single` ends every completion at the end of its line; `free` leaves it to the
+    model."""
     rules: Literal["editors", "all"] = "editors"
-    """Gaps to which the stop rules and the file's own line ends apply: those of editors' APIs (`/infill`,
-    `/completion`, `/v1/fim/completions`, `segments`), and under `/v1/completions` and the engines route those of known
-    editors (by `User-Agent` or `x-slipstream-client`); or `all`: every client there."""
+    """Gaps to which the stop rules and the file's own line endings apply. They always apply to editors' APIs
+    (`/infill`, `/completion`, `/v1/fim/completions`, `segments`). Under `/v1/completions` and the engines route,
+    `editors` limits them to known editors (by `User-Agent` or `x-slipstream-client`); `all` extends them to every
+    client."""
     reuse: bool = True
-    """A request of the same key for a gap that is being filled shares that generation. A gap whose user has typed the
-    model's own text gets the rest of it. false: every request is generated."""
+    """Whether requests of the same key reuse generations. A request for a gap that is already being filled shares its
+    generation, and a user who types the text that the model has generated gets the rest of it. false: an engine
+    generates every completion."""
     min_confidence: MinConfidence | Literal["auto"] = "auto"
-    """Least geometric mean of a completion's token probabilities for it to be shown, where the request does not set it
-    (`min_confidence`) and `fim.rules` apply; 0: all are shown. Its pool's engines must report log probabilities.
-    `auto`: the value in the tokenizer's folder (`fim_min_confidence`, which the shipped model has), else 0."""
+    """Minimum geometric mean of a completion's token probabilities, below which the completion is withheld; 0 shows
+    all. It applies under `fim.rules` to requests without `min_confidence`, and requires engines that report log
+    probabilities. `auto`: `fim_min_confidence` from the tokenizer's folder, which the shipped model has, otherwise 0.
+    """
     min_confidence_by_client: dict[ClientFamily, MinConfidence] = {}
-    """The same for requests of one kind of client, in place of `min_confidence`: `{ zed = 0.3, continue = 0.2 }`."""
+    """Values by kind of client that replace `min_confidence`: `{ zed = 0.3, continue = 0.2 }`."""
 
     def min_confidence_of(self, client: ClientFamily, folders: float) -> float:
         """The threshold for a request that sets none. folders: the value that `auto` has for the tokenizer's folder."""

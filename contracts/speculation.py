@@ -32,22 +32,21 @@ class SpeculationRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     it takes time from other streams."""
 
     governed: bool = False
-    """true: the load decides. false: each engine drafts as it was started. Drivers `embedded` (each request carries
-    whether it may have drafts), `sglang` (the table of its adaptive speculation, as `slipstream tools engines render`
-    prints
-    it, ends at `off_above_running`; nothing is sent) and `tensorrt_llm` (among replicas with `speculation` true and
-    false, those that fit the load are preferred)."""
+    """Whether the load decides; if false, each engine drafts as it was started. Drivers: `embedded` (each request
+    states whether it may have drafts), `sglang` (the table of adaptive speculation that `slipstream tools engines
+    render` prints ends at `off_above_running`; nothing is sent) and `tensorrt_llm` (among replicas with and without
+    `speculation`, the router prefers those that fit the load)."""
     off_above_running: Annotated[float, Meta(gt=0, le=1_000_000)] = 32.0
-    """Requests per usable replica, running and waiting, a mean over some seconds, above which drafting ends: the batch
-    size at which it stops paying."""
+    """Mean number of running and waiting requests per usable replica, over a few seconds, above which drafting stops:
+    the batch size from which drafts no longer pay off."""
     on_below_running: Annotated[float, Meta(gt=0, le=1_000_000)] = 16.0
-    """Requests per usable replica below which drafting begins again; less than `off_above_running`. In between,
-    drafting stays unchanged."""
+    """Mean number of requests per usable replica below which drafting resumes. It must be less than
+    `off_above_running`. Between the two, drafting stays as it is."""
     dwell_s: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
-    """Least time in seconds for which drafting stays on or off."""
+    """Minimum time in seconds for which drafting stays on or off."""
     other_weight: Annotated[float, Meta(ge=0.01, le=1)] = 0.25
-    """Driver `tensorrt_llm` only. Factor on the weight of a replica of the other variant in placement: it gets fewer
-    requests, and is never idle while one waits."""
+    """Factor for the placement weight of replicas of the other variant, which get fewer requests but are never idle
+    while a request waits. Driver `tensorrt_llm` only."""
 
     def check(self, field: str, driver: str, role: str, variants: Sequence[bool]) -> None:
         """Raise ConfigError if the rule cannot work. field: its name. variants: `speculation` of each replica."""
