@@ -28,15 +28,15 @@ COLLECT_TIMEOUT_S = 10.0
 PREFIX = "slipstream_router_"
 # name after PREFIX, help, value
 OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ...] = (
-    ("leases", "Live leases.", lambda _, one: one.leases),
+    ("leases", "Active leases of the replica.", lambda _, one: one.leases),
     (
         "replica_healthy",
-        "1 while the replica answers health probes; 0 once it misses one.",
+        "1 while the replica answers health probes; 0 after a missed probe.",
         lambda _, one: one.health is Health.HEALTHY,
     ),
     (
         "max_concurrency",
-        "Leases that the replica may have: learnt, reported by the engine, or set by its pool.",
+        "Maximum number of leases of the replica, as learnt, reported by the engine, or set by its pool.",
         lambda _, one: one.max_concurrency,
     ),
     (
@@ -49,21 +49,33 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
         "1 while the replica computes prompts without sending KV events; for replicas whose events the router follows.",
         lambda _, one: one.kv_is_silent if one.follows_kv else None,
     ),
-    ("foreign_requests", "Requests the engine reported beyond our leases.", lambda _, one: one.foreign),
-    ("prefill_tokens", "Prompt tokens of granted requests without a first token.", lambda _, one: one.prefill_tokens),
+    (
+        "foreign_requests",
+        "Requests that the engine reports in addition to the router's leases.",
+        lambda _, one: one.foreign,
+    ),
+    (
+        "prefill_tokens",
+        "Prompt tokens of granted requests that have no first token yet.",
+        lambda _, one: one.prefill_tokens,
+    ),
     (
         "headroom_tokens",
-        "KV tokens that the replica could still take, where it reports them.",
+        "KV tokens for which the replica still has room, if it reports them.",
         lambda _, one: one.headroom_tokens,
     ),
     (
         "kv_used_ratio",
-        "Share of the replica's KV memory that running requests hold, by its last report.",
+        "Share of the replica's KV memory that running requests hold, according to its last report.",
         lambda _, one: one.kv_used_ratio,
     ),
-    ("slowness", "Learnt time to first token relative to its pool; above 1 slower.", lambda _, one: one.ratio.value),
+    (
+        "slowness",
+        "Learnt time to first token of the replica relative to its pool; above 1 means slower.",
+        lambda _, one: one.ratio.value,
+    ),
     ("breaker_open", "1 while the replica's circuit breaker keeps requests away.", lambda _, one: one.breaker.open),
-    ("adapters", "LoRA adapters that the replica is known to hold.", lambda _, one: len(one.adapters.names)),
+    ("adapters", "LoRA adapters that the replica is known to have loaded.", lambda _, one: len(one.adapters.names)),
     (
         "prefix_blocks",
         "Prompt blocks that the replica is assumed to have cached.",
@@ -73,12 +85,13 @@ OF_REPLICAS: tuple[tuple[str, str, Callable[[Fleet, Replica], float | None]], ..
 OF_LEARNT: tuple[tuple[str, str, Callable[[ConcurrencyLimit], float]], ...] = (
     (
         "answer_stretch",
-        "Time of its recent responses, relative to undisturbed ones, where its limit is learnt.",
+        "Time of the replica's recent responses relative to undisturbed ones, if its limit is learnt.",
         lambda one: one.stretch,
     ),
     (
         "marginal_stretch",
-        "Effect of one more request there: 0, the others are not slowed; 1, it takes its time from them.",
+        "Effect of one more request at the replica, if its limit is learnt: 0 if it does not slow the others, 1 if "
+        "it takes all its time from them.",
         lambda one: one.marginal_stretch,
     ),
 )
@@ -96,48 +109,52 @@ OF_POOLS: tuple[tuple[str, str, Callable[[PoolState], float]], ...] = (
     ),
     (
         "retractions_total",
-        "Requests that engines evicted from memory, to compute them again, where their load reports count them.",
+        "Requests that engines evicted from memory and must compute again, if their load reports count them.",
         lambda one: one.cache_reports.retractions,
     ),
     (
         "draft_tokens_total",
-        "Tokens that engines drafted, where their load reports count them and their responses do not (TensorRT-LLM).",
+        "Tokens that engines drafted, if their load reports count them and their responses do not (TensorRT-LLM).",
         lambda one: one.cache_reports.draft_tokens,
     ),
     (
         "accepted_draft_tokens_total",
-        "Drafted tokens that were accepted.",
+        "Accepted tokens among those of slipstream_router_draft_tokens_total.",
         lambda one: one.cache_reports.accepted_draft_tokens,
     ),
 )
 OF_GOVERNORS: tuple[tuple[str, str, Callable[[SpeculationGovernor], float]], ...] = (
     (
         "speculation_on",
-        "1 while the pool's load lets its engines draft; only for pools with governed speculation.",
+        "1 while the pool's load allows its engines to draft; only for pools with governed speculation.",
         lambda one: one.on,
     ),
-    ("speculation_load", "Requests per usable replica that decide whether engines draft.", lambda one: one.load),
-    ("speculation_switches_total", "Times that drafting was switched on or off.", lambda one: one.switches),
+    (
+        "speculation_load",
+        "Requests per usable replica, by which the governor decides whether engines draft.",
+        lambda one: one.load,
+    ),
+    ("speculation_switches_total", "Number of times that drafting was turned on or off.", lambda one: one.switches),
 )
 OF_TIERS: tuple[tuple[str, str, Callable[[ShedRates], Mapping[str, float]]], ...] = (
     ("asks_total", "Lease requests answered, granted or refused.", lambda sheds: sheds.asks),
-    ("refusals_total", "Lease requests refused for lack of room or of engines.", lambda sheds: sheds.refusals),
+    ("refusals_total", "Lease requests refused for lack of room or engines.", lambda sheds: sheds.refusals),
     (
         "over_share_refusals_total",
-        "Lease requests refused for lack of room, of organizations that requested more than their share.",
+        "Lease requests refused for lack of room because their organization requested more than its share.",
         lambda sheds: sheds.over_share,
     ),
     (
         "yielding_refusals_total",
-        "Refused lease requests of classes that yield (offline and the deployment's own work); the other "
+        "Refused lease requests of the classes that yield (offline and the deployment's own work). The other "
         "counters exclude them.",
         lambda sheds: sheds.yielding,
     ),
-    ("shed_ratio", "Share of lease requests refused, over about the last 2,000.", lambda sheds: sheds.ratio),
+    ("shed_ratio", "Share of refused lease requests among about the last 2,000.", lambda sheds: sheds.ratio),
 )
 OF_ROUTER: tuple[tuple[str, str, Callable[[Dispatcher], float]], ...] = (
-    ("gateways", "Gateways connected.", lambda core: len(core.connections)),
-    ("desired_state_version", "Version of the desired state held.", lambda core: core.fleet.version),
+    ("gateways", "Connected gateways.", lambda core: len(core.connections)),
+    ("desired_state_version", "Version of the desired state that the router uses.", lambda core: core.fleet.version),
     ("shed_objective", "Upper objective of the shed ratio.", lambda core: core.config.shed_objective),
 )
 
@@ -161,12 +178,13 @@ class RouterMetrics:
         )
         self.decision_seconds = histogram(
             PREFIX + "decision_seconds",
-            "Time to decide one acquire, without reading and writing messages.",
+            "Time to decide one lease request, without reading and writing messages.",
             buckets=DECISION_BUCKETS_S,
         )
         self.streams_closed = counter(
             PREFIX + "streams_closed",
-            "Gateway streams the router closed because they did not read or were replaced.",
+            "Gateway connections that the router closed, for example because the gateway did not read or had opened a "
+            "newer one.",
         )
         self.registry.register(_CoreCollector(dispatcher))
 
@@ -195,7 +213,7 @@ class _CoreCollector(Collector):
             rows = [(one.pool, one.id, of_limit(limit)) for one, limit in learnt]
             yield _family(name, meaning, ("pool", "replica"), rows)
         moves = [(one.pool, one.id, move.value, times) for one, limit in learnt for move, times in limit.moves.items()]
-        yield _family("limit_moves_total", "Moves of learnt limits, by reason.", ("pool", "replica", "reason"), moves)
+        yield _family("limit_moves_total", "Changes of learnt limits, by reason.", ("pool", "replica", "reason"), moves)
         for name, meaning, of_pool in OF_POOLS:
             yield _family(name, meaning, ("pool",), [(one.name, of_pool(one)) for one in fleet.pools.values()])
         governed = [(one.name, one.governor) for one in fleet.pools.values() if one.governor is not None]

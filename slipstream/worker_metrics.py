@@ -18,13 +18,13 @@ class WorkerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._tasks = Counter(
             "slipstream_worker_tasks",
-            "Tasks ended, by name and Celery's state: SUCCESS, FAILURE, RETRY.",
+            "Tasks that ended, by name and Celery state: SUCCESS, FAILURE, RETRY.",
             ["task", "state"],
             registry=registry,
         )
         self._task_seconds = Histogram(
             "slipstream_worker_task_seconds",
-            "Wall time of a task.",
+            "Wall time of tasks, by name.",
             ["task"],
             buckets=TASK_BUCKETS_S,
             registry=registry,

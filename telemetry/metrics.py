@@ -11,8 +11,8 @@ class SpanMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         spans = Counter(
             "slipstream_trace_spans",
-            "Spans of traced requests, by outcome: exported; dropped (too many waited for the collector);"
-            " failed (it refused them).",
+            "Spans of traced requests, by outcome: exported; dropped (too many were waiting for the collector); "
+            "failed (the collector did not accept them).",
             ["outcome"],
             registry=registry,
         )

@@ -14,12 +14,12 @@ class BatchMetrics(StatusGauge):
     def __init__(self, registry: CollectorRegistry) -> None:
         lines = Counter(
             "slipstream_batch_lines",
-            "Results of batches' lines that this worker stored, by the file they go to: output or error.",
+            "Results of batch lines that this worker stored, by the file that they go to: output or error.",
             ["file"],
             registry=registry,
         )
         self._lines = {ok: lines.labels("output" if ok else "error") for ok in (True, False)}
-        text = "Batches of the deployment that have not ended, by status."
+        text = "Batches in the deployment that have not ended, by status."
         super().__init__("slipstream_batches", text, (status.value for status in UNFINISHED), registry)
 
     def stored(self, *, completed: int, failed: int) -> None:

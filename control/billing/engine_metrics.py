@@ -13,8 +13,9 @@ class EngineCounterMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._retractions = Counter(
             "slipstream_engine_retractions",
-            "Requests that engines evicted from memory, to compute them again, by their own metrics pages where these"
-            " count them (SGLang), between two samples of one process (`worker.ledger.reconcile_every_s`).",
+            "Requests that engines evicted from memory and must compute again, as counted on the engines' own "
+            "metrics pages (SGLang only). Increases are measured between two samples of the same process "
+            "(`worker.ledger.reconcile_every_s`).",
             ("pool", "replica"),
             registry=registry,
         )

@@ -16,20 +16,20 @@ class NightMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._failed = Gauge(
             "slipstream_eval_night_slice_failed",
-            "1 for each slice that a model's last night of evals found worse; change: how the model's version differs"
-            " from the one before, or unchanged.",
+            "1 for each slice that the last nightly eval run of a model found to be worse. `change` names the "
+            "difference from the model's previous version, or is `unchanged`.",
             ["model", "pool", "slice", "change"],
             registry=registry,
         )
         self._slices = Gauge(
             "slipstream_eval_night_slices",
-            "Slices of a model's last night of evals, by their verdict: pass, fail, inconclusive.",
+            "Slices of a model's last nightly eval run, by verdict: pass, fail, inconclusive.",
             ["model", "pool", "decision"],
             registry=registry,
         )
         self._night = Gauge(
             "slipstream_eval_night_judged_timestamp_seconds",
-            "When a model's last night of evals was judged, in seconds since 1970.",
+            "Time at which a model's last nightly eval run was judged, in seconds since 1970.",
             ["model", "pool"],
             registry=registry,
         )

@@ -18,7 +18,7 @@ class PrefixMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._drops = Counter(
             "slipstream_prefix_share_drops",
-            "Drops in the reusable share of organizations' prompts, by likely cause (none: no single one).",
+            "Drops in the reusable share of organizations' prompts, by likely cause (`none`: no single cause).",
             ["cause"],
             registry=registry,
         )

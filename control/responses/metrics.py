@@ -12,5 +12,5 @@ class ResponseMetrics(StatusGauge):
     """Counts background responses by status."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        text = "Responses in the background that have not finished, of the deployment, by status."
+        text = "Background responses in the deployment that have not finished, by status."
         super().__init__("slipstream_background_responses", text, UNFINISHED, registry)

@@ -21,41 +21,41 @@ class SloMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = functools.partial(Gauge, registry=registry)
         self._target = gauge(
-            "slipstream_slo_target", "Share of the requests of a tier and length class that should be good.", OF
+            "slipstream_slo_target", "Share of requests that should be good, by tier and length class.", OF
         )
         self._attainment = gauge(
             "slipstream_slo_attainment",
-            "Part of the counted requests of the last 28 days that was good, by tier and length class; NaN"
-            " without any.",
+            "Share of the counted requests of the last 28 days that were good, by tier and length class; NaN without "
+            "requests.",
             OF,
         )
         self._budget_left = gauge(
             "slipstream_slo_budget_left",
-            "Part of the error budget of the last 28 days that is left, by tier and length class: 1 untouched, 0 spent,"
-            " below 0 overspent; NaN without requests.",
+            "Share of the error budget of the last 28 days that is left, by tier and length class. 1 is untouched, 0 "
+            "is spent, and a negative value is overspent; NaN without requests.",
             OF,
         )
         self._over_share = gauge(
             "slipstream_slo_over_share_requests",
             "Requests of the last 28 days that were refused for lack of room while their organization requested more "
-            "than its share, by tier and length class: not counted in attainment, budget and burn rates.",
+            "than its share, by tier and length class. Attainment, budget and burn rates do not count them.",
             OF,
         )
         self._burn_rate = gauge(
             "slipstream_slo_burn_rate",
-            "How fast the error budget is used, by tier, length class and window (5m, 30m, 1h, 2h, 6h, 1d, 3d, 28d): 1"
-            " spends it exactly in 28 days. 0 without requests.",
+            "Rate at which the error budget is used, by tier, length class and window (5m, 30m, 1h, 2h, 6h, 1d, 3d, "
+            "28d). A rate of 1 spends the budget in exactly 28 days; 0 without requests.",
             (*OF, "window"),
         )
         self._burning = gauge(
             "slipstream_slo_burning",
-            "1 while the error budget of a tier and length class is used faster than a pair of windows allows, over"
-            " this window (1h, 6h, 1d, 3d) and its short one (5m, 30m, 2h, 6h), by at least 10 bad requests; else 0.",
+            "1 while at least 10 bad requests use the error budget of a tier and length class faster than allowed, "
+            "both over this window (1h, 6h, 1d, 3d) and over its short window (5m, 30m, 2h, 6h); otherwise 0.",
             (*OF, "window"),
         )
         self._rolled_up = gauge(
             "slipstream_slo_rolled_up_timestamp_seconds",
-            "When this worker last measured the attainment of objectives, in seconds since 1970.",
+            "Time at which this worker last measured the attainment of objectives, in seconds since 1970.",
         )
         self._shown: set[tuple[str, str]] = set()
 

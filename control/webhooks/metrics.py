@@ -13,8 +13,8 @@ class WebhookMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         attempts = Counter(
             "slipstream_webhook_attempts",
-            "Tries to deliver a webhook, by outcome: delivered; retried (it failed and is tried again); given_up (it"
-            " failed for the last time).",
+            "Attempts to deliver a webhook event, by outcome: delivered; retried (the attempt failed, and another "
+            "one follows); given_up (the last attempt failed).",
             ["outcome"],
             registry=registry,
         )

@@ -19,18 +19,18 @@ class LimitsMetrics:
         counter, gauge = partial(LoopCounter, registry=registry), partial(Gauge, registry=registry)
         self.decisions = counter(
             "slipstream_limits_decisions",
-            "Reservations requested, by result and by the level and counter that refused (empty when admitted).",
+            "Reservations requested, by result and by the level and counter that refused them (empty if admitted).",
             ("result", "level", "counter"),
         )
         self.admitted = self.decisions.labels("admitted", "", "")
         self.unavailable = counter(
             "slipstream_limits_unavailable",
-            "Reservations decided without Valkey, by outcome: refused, or left to the local share.",
+            "Reservations decided without Valkey: refused, or counted against this instance's local share (`local`).",
             ("handled",),
         )
         self.mode = gauge(
             "slipstream_limits_mode",
-            "How limits are enforced: 0 exactly, in Valkey; 1 by this instance's share; 2 limited keys are refused.",
+            "How limits are enforced. 0: exactly, in Valkey. 1: by this instance's share. 2: limited keys are refused.",
         )
         self.reserve_seconds = LoopHistogram(
             "slipstream_limits_reserve_seconds",
@@ -41,19 +41,19 @@ class LimitsMetrics:
         ).labels()
         self.open = gauge(
             "slipstream_limits_open_reservations",
-            "Reservations of this instance not settled yet, at the last heartbeat.",
+            "Reservations of this instance that were not settled at the last heartbeat.",
         )
         self.delayed = gauge(
             "slipstream_limits_delayed_settlements",
-            "Settlements waiting for Valkey to come back.",
+            "Settlements that wait until Valkey is reachable again.",
         )
         self.dropped = counter(
             "slipstream_limits_dropped_settlements",
-            "Settlements dropped because they were too many or too old. Their reservations are ended as strays.",
+            "Settlements dropped because there were too many or they were too old. Their reservations end as strays.",
         )
         self.announced = counter(
             "slipstream_limits_announced",
-            "Open reservations announced again, because Valkey had lost its data or a budget was recounted.",
+            "Open reservations announced again because Valkey lost its data or a budget was recounted.",
         )
         self.unseeded = counter(
             "slipstream_limits_budget_unavailable",
@@ -61,16 +61,17 @@ class LimitsMetrics:
         )
         self.seeded = counter(
             "slipstream_limits_seeded",
-            "Budgets whose spending this instance has counted from the ledger: with `all` gateways heard, or `without`"
-            " some of them.",
+            "Budgets whose spending this instance counted from the ledger, after `all` gateways answered or "
+            "`without` some of them.",
             ("heard",),
         )
         self.retired = counter(
             "slipstream_limits_retired",
-            "Stray reservations ended because no gateway held them any more; only the ledger holds their cost.",
+            "Stray reservations ended because no gateway held them any longer. Only the ledger has their cost.",
         )
         self.crossings = counter(
             "slipstream_limits_budget_crossings",
-            "Thresholds of budgets reported, by percent, and first refusals of a month (`refused`).",
+            "Reports that a budget reached a threshold, by percent, or refused its first request of a month "
+            "(`refused`).",
             ("percent",),
         )

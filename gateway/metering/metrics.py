@@ -28,14 +28,14 @@ class MeteringMetrics:
         gauge = functools.partial(Gauge, registry=registry)
         self.journal_healthy: Gauge | _Unshown = gauge(
             "slipstream_journal_healthy",
-            "1 while the journal can be written; 0 after a disk error: nothing is admitted.",
+            "1 while the journal can be written; 0 after a disk error, when the gateway admits no requests.",
         )
         self.journal_failures = counter(
-            "slipstream_journal_failures", "Disk errors of the journal (write, fdatasync, a new segment)."
+            "slipstream_journal_failures", "Disk errors of the journal (write, fdatasync, creation of a segment)."
         )
         self.journal_commit_s = LoopHistogram(  # only the committer adds to it
             "slipstream_journal_commit_seconds",
-            "Time of one group commit: write and fdatasync.",
+            "Duration of a group commit: write and fdatasync.",
             (),
             buckets=_COMMIT_BUCKETS_S,
             registry=registry,
@@ -44,24 +44,27 @@ class MeteringMetrics:
             "slipstream_journal_closed", "Closed records made durable.", registry=registry
         )
         self.journal_segments: Gauge | _Unshown = gauge(
-            "slipstream_journal_segments", "Files of the journal that are not yet wholly shipped."
+            "slipstream_journal_segments", "Journal files with rows that are not yet in the ledger."
         )
-        self.journal_torn = counter("slipstream_journal_torn_tails", "Files whose last write a crash had cut short.")
+        self.journal_torn = counter(
+            "slipstream_journal_torn_tails", "Journal files whose last write a crash cut short."
+        )
         self.journal_damaged = counter(
             "slipstream_journal_damaged_segments",
-            "Files found damaged in the middle, kept as .bad: a row may be missing from the ledger.",
+            "Journal files that are damaged in the middle, kept as .bad. Rows may be missing from the ledger.",
         )
         self.journal_orphans = counter(
             "slipstream_journal_orphans",
-            "Placements whose opened record damage has destroyed: no row can be written for them.",
+            "Placements without a row in the ledger, because damage destroyed their opened record.",
         )
         self.recovered = counter(
             "slipstream_recovered_attempts",
-            "Attempts that a crash had left open, by the outcome they were closed with.",
+            "Attempts that a crash left open, by the outcome with which they were closed.",
             ["outcome"],
         )
         self.adopted = counter(
-            "slipstream_journal_adopted", "Journal folders of vanished instances emptied by this one."
+            "slipstream_journal_adopted",
+            "Journal folders of vanished instances that this instance shipped to the ledger.",
         )
         self.backlog_rows: Gauge | _Unshown = gauge(
             "slipstream_ledger_backlog_rows", "Durable rows that are not yet in the ledger."
@@ -69,27 +72,31 @@ class MeteringMetrics:
         self.oldest_age_s: Gauge | _Unshown = gauge(
             "slipstream_ledger_oldest_seconds", "Age of the oldest row that is not yet in the ledger."
         )
-        self.shipped = counter("slipstream_ledger_rows", "Rows new in the ledger.")
+        self.shipped = counter("slipstream_ledger_rows", "New rows in the ledger.")
         self.duplicates = counter(
             "slipstream_ledger_duplicates",
-            "Rows that were in the ledger already when they were shipped: shipped twice, counted once.",
+            "Rows that were already in the ledger when they were shipped. They were shipped twice and counted once.",
         )
-        self.ship_errors = counter("slipstream_ledger_errors", "Failed attempts to ship a batch; retried without end.")
+        self.ship_errors = counter(
+            "slipstream_ledger_errors",
+            "Failed attempts to ship a batch to the ledger. The gateway retries until it succeeds.",
+        )
         self.refused = counter(
-            "slipstream_ledger_refused", "Rows that the database rejects, kept in refused.jsonl of the journal folder."
+            "slipstream_ledger_refused", "Rows that the database rejected, kept in refused.jsonl in the journal folder."
         )
         self.billed_twice = counter(
             "slipstream_ledger_billed_twice",
-            "Rows recorded as not billed because another attempt of the request is billed already.",
+            "Rows recorded as not billed because another attempt of the same request is already billed.",
         )
         self.drift_tokens = gauge(
             "slipstream_ledger_drift_tokens",
-            "Difference between engines' own counters and the ledger over the last day; 0 when all agree.",
+            "Difference between engines' own counters and the ledger over the last day, in tokens by kind; 0 if they "
+            "agree.",
             ["kind"],
         )
         self.wrong_totals = gauge(
             "slipstream_ledger_wrong_totals",
-            "Hours, days and amounts that the last verification found to differ from the events.",
+            "Totals (by hour, by day and in money) that the last verification found to differ from the events.",
         )
 
     def without_gauges(self) -> MeteringMetrics:

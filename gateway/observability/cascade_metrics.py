@@ -18,24 +18,24 @@ class CascadeMetrics:
         self._requests = functools.cache(
             Counter(
                 "slipstream_cascade_requests",
-                "Requests for models with a cascade, by model and what the small model had to do with them: none"
-                " (unapproved, not_busy, rule), its answer was given (kept), the large model was asked after it"
-                " (unsure, too_long, late, failed), or the client left before that was decided (client_gone).",
+                "Requests for models with a cascade, by model and outcome: the small model was not used (unapproved, "
+                "not_busy, rule), its response was served (kept), it was discarded and the large model answered "
+                "(unsure, too_long, late, failed), or the client left before the decision (client_gone).",
                 ["model", "outcome"],
                 registry=registry,
             ).labels
         )
         self._approved = Gauge(
             "slipstream_cascade_approved",
-            "1: customers may get responses of a model's cascade; 0: no comparison has passed, or the compared models"
-            " have changed since.",
+            "1 if customers may get responses from a model's cascade; 0 if no comparison has passed, or the compared "
+            "models have changed since.",
             ["model"],
             registry=registry,
         )
         self._difference = Gauge(
             "slipstream_cascade_worst_difference",
-            "Lower bound of the cascade's score minus the large model's, by the comparison it passed, on the slice"
-            " where it is lowest; 0.01 is a point of 100.",
+            "Lower bound of the cascade's score minus the large model's score in the comparison that it passed, on "
+            "the slice where it is lowest; 0.01 is one point of 100.",
             ["model"],
             registry=registry,
         )

@@ -24,7 +24,7 @@ class FileMetrics:
         self._prefilled_again = functools.cache(
             LoopHistogram(
                 "slipstream_file_prefilled_again_tokens",
-                "Prompt tokens that an engine computed for a gap in a file that the gateway had seen before, by model.",
+                "Prompt tokens that an engine computed for a gap in a file that the gateway already knew, by model.",
                 ["model"],
                 buckets=TOKEN_BUCKETS,
                 registry=registry,
@@ -33,8 +33,9 @@ class FileMetrics:
         self._gaps = functools.cache(
             LoopHistogram(
                 "slipstream_file_gap_seconds",
-                "Time since the previous request of the same file had ended, by pool and what became of the part that"
-                " both prompts share: kept, evicted, or moved (another replica got the request and had it not).",
+                "Time since the end of the previous request of the same file, by pool and by the fate of the part "
+                "that both prompts have in common: kept, evicted, or moved (the request went to another replica, "
+                "which did not have it).",
                 ["pool", "kv"],
                 buckets=GAP_BUCKETS_S,
                 registry=registry,
@@ -42,22 +43,23 @@ class FileMetrics:
         )
         self._survived = Counter(
             "slipstream_kv_survival",
-            "Of these requests, those within the pool's kv_objective.within_s of the previous one, by the same labels.",
+            "Requests that arrived within the pool's kv_objective.within_s after the previous request of the same "
+            "file, by pool and by the fate of the part that both prompts have in common: kept, evicted, moved.",
             ["pool", "kv"],
             registry=registry,
         )
         self._objective = Gauge(
             "slipstream_kv_survival_objective",
-            "Share of these requests that should find everything kept: the pool's kv_objective.share.",
+            "Share of the requests in slipstream_kv_survival_total that should be kept: the pool's kv_objective.share.",
             ["pool"],
             registry=registry,
         )
         self._warm_ups = functools.cache(
             Counter(
                 "slipstream_warm_ups",
-                "Prompts computed ahead of a file's next line, by model and outcome: computed, superseded (by a"
-                " keystroke, or by a request for the replica), refused (the replica was not idle), unpaid (more than"
-                " the key's requests were billed for), failed.",
+                "Prefetches of the prompt for a file's next line, by model and outcome: computed, superseded (by a "
+                "keystroke or by a request for the replica), refused (the replica was not idle), unpaid (more tokens "
+                "than the key's requests were billed for), failed.",
                 ["model", "outcome"],
                 registry=registry,
             ).labels

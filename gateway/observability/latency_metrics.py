@@ -47,49 +47,49 @@ class LatencyMetrics:
         by = "by tier, length class of the prompt, model, pool, and side of the model's split"
         self._first_token = histogram(
             "slipstream_time_to_first_token_seconds",
-            f"From the request's arrival until its first generated text left the gateway, {by}. An empty pool: answered"
-            " from another request's generation.",
+            f"Time from the arrival of a request until its first generated text left the gateway, {by}. An empty pool "
+            "means that the request was answered from another request's generation.",
             LABELS,
             buckets=FIRST_TOKEN_BUCKETS_S,
         )
         self._per_token = histogram(
             "slipstream_time_per_output_token_seconds",
-            f"Mean time of a response's tokens after its first one, for responses that the engine ended, {by}.",
+            f"Mean time per token of a response after its first token, for responses that the engine ended, {by}.",
             LABELS,
             buckets=TOKEN_BUCKETS_S,
         )
         self._longest_gap = histogram(
             "slipstream_longest_gap_seconds",
-            f"An answer's longest time between two arrivals of the engine's tokens, client stalls aside, {by}.",
+            f"Longest time between two consecutive arrivals of a response's tokens, without client stalls, {by}.",
             LABELS,
             buckets=TOKEN_BUCKETS_S,
         )
         self._between_tokens = histogram(
             "slipstream_inter_token_seconds",
-            "Every time between two arrivals of a response's tokens, for all responses; delays by slow clients"
-            f" excluded, {by}.",
+            f"Time between two consecutive arrivals of a response's tokens, without delays by slow clients, {by}.",
             LABELS,
             buckets=TOKEN_BUCKETS_S,
         )
         self._gaps = Counter(
             "slipstream_gaps_over_100ms",
-            f"Times between two arrivals of an answer's tokens that were longer than 100 ms, {by}.",
+            f"Times of more than 100 ms between two consecutive arrivals of a response's tokens, {by}.",
             LABELS,
             registry=registry,
         )
         self._stalls = functools.cache(
             histogram(
                 "slipstream_client_stall_seconds",
-                "How long a client's connection took no more of its answer, of requests where that happened, by tier.",
+                "Time for which a client's connection accepted no more of its response, for requests where this "
+                "happened, by tier.",
                 ["tier"],
                 buckets=STALL_BUCKETS_S,
             ).labels
         )
-        by_pool = "by pool, if the engine reports it with its response: embedded ones do"
+        by_pool = "by pool, for engines that report it with their responses, such as embedded engines"
         self._engine_queue = functools.cache(
             histogram(
                 "slipstream_engine_queue_seconds",
-                f"How long requests waited in their engine to be admitted, {by_pool}.",
+                f"Time for which requests waited in the engine's queue, {by_pool}.",
                 ["pool"],
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels
@@ -97,7 +97,7 @@ class LatencyMetrics:
         self._engine_prefill = functools.cache(
             histogram(
                 "slipstream_engine_prefill_seconds",
-                f"From there to the end of the prompt, {by_pool}.",
+                f"Time from a request's admission by the engine to the end of its prefill, {by_pool}.",
                 ["pool"],
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels
@@ -105,8 +105,8 @@ class LatencyMetrics:
         self._engine_grammar = functools.cache(
             histogram(
                 "slipstream_engine_grammar_seconds",
-                "How long requests waited until the grammar of their schema, tool or pattern was compiled, before their"
-                f" engine's queue, for requests that needed one, {by_pool}.",
+                "Time for which requests with a schema, tool or pattern waited for its grammar to be compiled, "
+                f"before they entered the engine's queue, {by_pool}.",
                 ["pool"],
                 buckets=FIRST_TOKEN_BUCKETS_S,
             ).labels

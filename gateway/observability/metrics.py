@@ -37,8 +37,8 @@ class GatewayMetrics:
 
         self._requests = counted(
             "slipstream_requests",
-            "Requests answered, by tier, endpoint, HTTP status and error code (none when it went well); over_share"
-            " is true of those refused for lack of room because their organization requested more than its share.",
+            "Requests answered, by tier, endpoint, HTTP status and error code (`none` for a success). over_share is "
+            "true for requests refused for lack of room because their organization requested more than its share.",
             ["tier", "endpoint", "status", "code", "over_share"],
         )
         self._tokens = counted(
@@ -46,74 +46,72 @@ class GatewayMetrics:
         )
         self._draft_tokens = counted(
             "slipstream_draft_tokens",
-            "Draft tokens of engines that report them, by model and kind: proposed, and of these accepted."
-            " By organization they are in the usage totals.",
+            "Draft tokens of engines that report them, by model and kind: proposed (all of them) and accepted. The "
+            "usage totals have them by organization.",
             ["model", "kind"],
         )
         self._phases = functools.cache(
             histogram(
                 "slipstream_phase_seconds",
-                "Wall time of requests by tier and phase; the phases of a request sum to its whole time. Offline"
-                " requests are left out: they wait on purpose.",
+                "Wall time of requests, by tier and phase. The phases of a request add up to its total time. Offline "
+                "requests are not included, because they wait on purpose.",
                 ["tier", "phase"],
                 buckets=PHASE_BUCKETS_S,
             ).labels
         )
         self._active = functools.cache(
-            gauge("slipstream_active_requests", "Requests being served now.", ["tier"]).labels
+            gauge("slipstream_active_requests", "Requests that the gateway is serving now.", ["tier"]).labels
         )
         self._attempts = counted(
             "slipstream_attempts",
-            "Attempts on engines, by tier, how they finished and how far their usage is known.",
+            "Attempts on engines, by tier, by how they finished, and by how exactly their usage is known.",
             ["tier", "finish", "outcome"],
         )
         self._adapter_loads = counted(
             "slipstream_adapter_loads",
-            "LoRA adapters that engines were asked to load, by outcome: loaded (also where the engine had it"
-            " already), failed.",
+            "Requests to engines to load a LoRA adapter, by outcome: loaded (including adapters that the engine "
+            "already had), failed.",
             ["outcome"],
         )
         self._own_requests = counted(
             "slipstream_own_requests",
-            "Requests of the deployment itself, by purpose (evals), HTTP status and error code; they are in no"
-            " other figure of requests.",
+            "Requests of the deployment itself, by purpose (evals, batches), HTTP status and error code. No other "
+            "metric of requests includes them.",
             ["purpose", "status", "code"],
         )
-        self._connections = gauge(
-            "slipstream_client_connections", "Client connections open now, TLS handshakes included."
-        )
+        self._connections = gauge("slipstream_client_connections", "Open client connections, including TLS handshakes.")
         self._connections_ended = counter(
             "slipstream_client_connections_ended",
-            "Client connections refused or ended by a limit, by reason: refused and gave_way_limit (the limit of all),"
-            " address_refused and gave_way_address_limit (of an address), and head_, body_, unread_, idle_ and"
-            " closing_timeout.",
+            "Client connections that a limit refused or ended, by reason: refused and gave_way_limit (limit of all "
+            "connections), address_refused and gave_way_address_limit (limit of an address), and the timeouts "
+            "head_timeout, body_timeout, unread_timeout, idle_timeout and closing_timeout.",
             ["reason"],
         )
         self._malformed_requests = counter(
             "slipstream_malformed_requests",
-            "Requests refused before they were read, by error code: invalid_request for malformed HTTP and for too"
-            " many at once on one connection, request_headers_too_large.",
+            "Requests refused before they were read, by error code: invalid_request (malformed HTTP, or too many "
+            "requests at once on one connection), request_headers_too_large.",
             ["code"],
         )
         self._superseded = counted(
             "slipstream_superseded",
-            "Requests that a newer keystroke has ended, by their phase: queue (no engine had it), prefill"
-            " (before the first text) or decode.",
+            "Requests that a newer keystroke ended, by phase: queue (no engine had the request yet), prefill (before "
+            "the first text) or decode.",
             ["stage"],
         )
         self._aborts = functools.cache(
             histogram(
                 "slipstream_abort_seconds",
-                "Time from the moment a response was no longer wanted until its engine had confirmed the stop, by cause"
-                " (client_gone, superseded).",
+                "Time from the moment at which a response was no longer needed until the engine confirmed that it "
+                "had stopped, by cause (client_gone, superseded).",
                 ["cause"],
                 buckets=ABORT_BUCKETS_S,
             ).labels
         )
         self._observers_failed = counter(
             "slipstream_observer_failures",
-            "Events of requests that a feature failed to observe, by its method. The requests continued; the log "
-            "has the tracebacks.",
+            "Request events that a feature failed to process, by its method. The requests continued; the log has the "
+            "tracebacks.",
             ["method"],
         )
         self.traces_dropped = counter(
@@ -122,14 +120,14 @@ class GatewayMetrics:
         )
         self.prefix_samples_dropped = counter(
             "slipstream_prefix_samples_dropped",
-            "Requests whose prompts were not compared, or whose samples were not stored: too many at once, or the "
-            "database unavailable for too long.",
+            "Requests whose prompts were not compared or whose samples were not stored, because there were too many "
+            "at once or the database was unavailable for too long.",
         )
         self._reused = counted(
             "slipstream_generations_reused",
-            "Gaps answered from another request's generation, by tier and kind: shared (the same gap, being"
-            " filled), continued (typed on into what the model wrote); and abandoned, where that generation "
-            "ended early and the request went to an engine after all.",
+            "Gaps answered from another request's generation, by tier and kind: shared (the same gap, while it was "
+            "being filled), continued (the user typed on in the text that the model had generated). A third kind, "
+            "abandoned, counts requests that went to an engine after all because that generation ended early.",
             ["tier", "kind"],
         )
         self._autocomplete_events = counted(
@@ -143,11 +141,12 @@ class GatewayMetrics:
         )
         self.autocomplete_events_unmatched = counter(
             "slipstream_autocomplete_events_unmatched",
-            "Completion events not stored because they name no completion of their project, or one with 100 rows.",
+            "Completion events not stored because they name no completion of their project, or a completion that "
+            "already has 100 rows.",
         )
         self.completion_texts_dropped = counter(
             "slipstream_completion_texts_dropped",
-            "Texts of gaps that an organization has stored but that were lost, because the database was "
+            "Texts of gaps of organizations with text storage that were not stored because the database was "
             "unavailable for too long.",
         )
 

@@ -17,17 +17,18 @@ class ShadowMetrics:
         self._copies = functools.cache(
             Counter(
                 "slipstream_shadow_copies",
-                "Requests that were to be copied to a candidate, by model and outcome: compared, answered (the "
-                "customer's own engine failed), failed (the candidate did), late (`shadow.timeout_s`), long (it"
-                " wrote more than is compared), busy (no replica of it was idle), superseded (a customer's request was"
-                " given the replica, or the gateway stopped), limited (`shadow.at_once`, `shadow.per_minute`).",
+                "Requests selected to be copied to a candidate, by model and outcome: compared, answered (only the "
+                "candidate answered; the customer's own engine failed), failed (the candidate failed), late "
+                "(`gateway.shadow.timeout_s`), long (the candidate wrote more than is compared), busy (no candidate "
+                "replica was idle), superseded (a customer's request took the replica, or the gateway stopped), "
+                "limited (by the number of concurrent copies or by `gateway.shadow.per_minute`).",
                 ["model", "outcome"],
                 registry=registry,
             ).labels
         )
         self.pairs_dropped = Counter(
             "slipstream_shadow_pairs_dropped",
-            "Pairs that were not written: too many waited for the database.",
+            "Pairs that were not stored because too many were waiting for the database.",
             registry=registry,
         )
 

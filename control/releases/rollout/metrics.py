@@ -29,34 +29,34 @@ class ReleaseMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._share = Gauge(
             "slipstream_release_share",
-            "Part of a model's sessions that its running release sends to the candidate; 0 in its shadow stage, and"
-            " while it waits to begin.",
+            "Share of a model's sessions that its running release sends to the candidate; 0 in the shadow stage and "
+            "before the first stage begins.",
             ["model"],
             registry=registry,
         )
         self._began = Gauge(
             "slipstream_release_stage_began_timestamp_seconds",
-            "When a model's running release entered its stage, in seconds since 1970, by its state: waiting,"
-            " running, held.",
+            "Time at which a model's running release entered its stage, in seconds since 1970, by state: waiting, "
+            "running, held.",
             ["model", "state"],
             registry=registry,
         )
         self._blind = Gauge(
             "slipstream_release_blind_seconds",
-            "For how long an open transaction has kept the newest requests of a model's running release from being"
-            " counted; 0: none does.",
+            "Time for which an open transaction has kept the newest requests of a model's running release from being "
+            "counted; 0 if none does.",
             ["model"],
             registry=registry,
         )
         self._ended = Gauge(
             "slipstream_release_ended_timestamp_seconds",
-            "When a model's newest release ended, in seconds since 1970, by how: promoted, rolled_back.",
+            "Time at which a model's newest release ended, in seconds since 1970, by outcome: promoted, rolled_back.",
             ["model", "state"],
             registry=registry,
         )
         self._looked = Gauge(
             "slipstream_release_controller_run_timestamp_seconds",
-            "When this worker last looked at the releases, in seconds since 1970.",
+            "Time at which this worker last evaluated the releases, in seconds since 1970.",
             registry=registry,
         )
 
