@@ -19,9 +19,9 @@ from storage.roles import PERMISSIONS, Permission, Role
 ROLES = """# Roles of the admin API
 
 A role applies in the organization of its member or service account. A principal of the operating organization
-has its role's permissions in every organization; endpoints marked *deployment* require such a principal, and so do
-changes of an organization's own limits and priorities. No principal can give, change or take a role with more
-permissions than its own, nor create an admin key for a member who has one.
+has its role's permissions in every organization. Endpoints marked *deployment* require such a principal, as do changes
+of an organization's own limits and priorities. No principal can grant, change or revoke a role with more permissions
+than its own, or create an admin key for a member with such a role.
 
 ## Permissions
 
@@ -32,24 +32,25 @@ ENDPOINT_HEAD = """
 """
 API = """# The admin API
 
-Below `/admin/v1`, with an admin key (`Authorization: Bearer sk-slip-admin-…`) or a
-[session of the console](../guides/console.md#sessions). The same as OpenAPI: `/admin/v1/openapi.json`.
-Required permissions: [roles](admin-roles.md). Guide: [customers](../guides/customers.md).
+The paths are below `/admin/v1`. Requests need an admin key (`Authorization: Bearer sk-slip-admin-…`) or a
+[session of the console](../guides/console.md#sessions). `/admin/v1/openapi.json` has the same content as OpenAPI,
+[roles](admin-roles.md) lists the required permissions, and [customers](../guides/customers.md) is the guide.
 
-Bodies are JSON; an unknown field is refused by name. Errors have OpenAI's body ([errors](errors.md)); objects of
-other organizations return 404. Lists come in pages, newest first unless an endpoint says otherwise: `limit` (each
-endpoint gives its maximum) and `cursor`, the `next_cursor` of the previous page. A POST with an `Idempotency-Key` takes
-effect once: for 24 hours the same key and body return the same response (`idempotent-replayed: true`); another body, or
-a second request while the first is running, returns 409.
+Bodies are JSON. A request with an unknown field is refused, and the error names the field. Errors have OpenAI's body
+([errors](errors.md)). Objects of other organizations return 404. Lists are paginated, newest first unless an endpoint
+states otherwise. `limit` is the size of a page (each endpoint has its maximum), and `cursor` is the `next_cursor` of
+the previous page. A POST with an `Idempotency-Key` takes effect once: for 24 hours, the same key and body return the
+same response (`idempotent-replayed: true`). The same key with another body, or while the first request is running,
+returns 409.
 
-Answers about the fleet (models, aliases, pools, fleet) carry its version as `ETag`. A change of it with `If-Match` is
-refused with 412 when the fleet is no longer at that version; with `?dry_run=true` it returns the differences and
-changes nothing ([how to](../guides/fleet.md)).
+Responses about the fleet (models, aliases, pools, fleet) have its version as `ETag`. A change of the fleet with
+`If-Match` is refused with 412 if the fleet is no longer at that version. With `?dry_run=true`, the response shows the
+differences, and nothing changes ([guide](../guides/fleet.md)).
 """
 FORMER = """
 ## Former paths
 
-They work like the present ones, with `Deprecation` and `Link` in the response.
+Former paths still work. Their responses have the headers `Deprecation` and `Link`.
 
 | former | present |
 |---|---|
@@ -100,7 +101,7 @@ def _events() -> str:
     query = ", ".join(_field(field) for field in msgspec.structs.fields(EventsQuery))
     return (
         f"\n## Events\n\n### `{EVENTS.method} {PREFIX}{EVENTS.path}`\n\n{EVENTS.summary}\n\n{EVENTS.description}\n"
-        f"\nNeeds the permission of each topic: {topics}. Answers 200 with `text/event-stream`.\n\nQuery: {query}.\n"
+        f"\nRequires the permission of each topic: {topics}. Returns 200 with `text/event-stream`.\n\nQuery: {query}.\n"
     )
 
 
@@ -108,8 +109,8 @@ def _described(operation: Operation) -> Iterator[str]:
     yield f"\n### `{operation.method} {PREFIX}{operation.path}`\n\n{operation.summary}"
     yield f"\n\n{operation.description}\n" if operation.description else "\n"
     needed = f"`{operation.permission.value}`" if operation.permission else "any admin key or session"
-    yield f"\nNeeds {needed}{', in the operating organization' if operation.operator_only else ''}."
-    yield f" Answers {operation.status} with {_name(operation.returns)}.\n"
+    yield f"\nRequires {needed}{', in the operating organization' if operation.operator_only else ''}."
+    yield f" Returns {operation.status} with {_name(operation.returns)}.\n"
     for title, kind in (("Query", operation.query), ("Body", operation.body)):
         if kind is not None:
             fields = ", ".join(_field(field) for field in msgspec.structs.fields(kind))

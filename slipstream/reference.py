@@ -43,33 +43,36 @@ def pages() -> dict[str, str]:
 
 SETTINGS = """# Settings
 
-Read from `slipstream.toml` in the working directory (or `--config FILE`), then from the environment:
-`SLIPSTREAM_GATEWAY__PORT=9000` sets `gateway.port`. An unknown name or a value out of range stops the start.
-`slipstream config show` prints what is in force, `slipstream config check` only looks for mistakes.
+Slipstream reads settings from `slipstream.toml` in the working directory (or from `--config FILE`). Environment
+variables take precedence: `SLIPSTREAM_GATEWAY__PORT=9000` sets `gateway.port`. With an unknown name or a value out of
+range, no process starts. `slipstream config show` prints the values in force; `slipstream config check` only checks
+the settings.
 """
 CONSTANTS = f"""
 ## Constants
 
-Settings until {SINCE}. A file that still names one starts with a warning, and the value here holds.
+These were settings before {SINCE}. If a settings file still names one, Slipstream logs a warning and uses the value
+here.
 
 | constant | value | meaning |
 |---|---|---|
 """
 METRICS = """# Metrics
 
-Prometheus text format. Each process serves its own at its metrics port (`gateway.metrics`, `router.metrics`,
-`engine.metrics`, `worker.metrics`), and prometheus_client's `process_*` with them: CPU time, memory, open files, start.
-`up` gives every process a port and lists all of them for Prometheus: [monitoring.md](../guides/monitoring.md#scraping).
-Counters end in `_total` and restart with the process; a histogram has `_bucket`, `_sum` and `_count`.
+Each process serves its metrics in Prometheus's text format at its metrics port (`gateway.metrics`, `router.metrics`,
+`engine.metrics`, `worker.metrics`). They include prometheus_client's `process_*`: CPU time, memory, open files and
+start time. `up` gives every process a port and lists the ports for Prometheus
+([scraping](../guides/monitoring.md#scraping)). Counters end in `_total` and restart at 0 with the process. A histogram
+has `_bucket`, `_sum` and `_count`.
 """
 ERRORS = """# Errors
 
-Failures have OpenAI's body: `{"error": {"message", "type", "param", "code"}}`.
+An error has OpenAI's body: `{"error": {"message", "type", "param", "code"}}`. Errors of
 [Messages](../concepts/messages.md#errors) and [llama.cpp's paths](../concepts/autocomplete-apis.md) have the bodies of
-their APIs. `param` names the invalid field as in the request (`messages[2].content`). Codes do not change; messages
-may. 429 means that a limit of yours is reached. 503 (Messages: 529) means that the deployment is overloaded. Both have
-`Retry-After` and `retry-after-ms` if a retry can succeed. If a stream fails after it has begun, its last event is the
-error, without `[DONE]`.
+those APIs. `param` names the invalid field as in the request (`messages[2].content`). Codes do not change; messages
+may. 429 means that the request exceeds one of your limits. 503 (Messages: 529) means that the deployment cannot serve
+the request now. Both have `Retry-After` and `retry-after-ms` if a retry can succeed. If a stream fails after it has
+begun, its last event is the error, and no `[DONE]` follows.
 
 | code | status | type | meaning |
 |---|---|---|---|
@@ -283,7 +286,8 @@ def _metric_row(metric: Metric, registry: CollectorRegistry) -> str:
 def _labels_of(metric: Metric, registry: CollectorRegistry) -> Iterable[str]:
     collectors = registry._names_to_collectors  # only here are the label names of metrics without samples
     collector = collectors.get(metric.name) or collectors.get(f"{metric.name}_total")
-    return getattr(collector, "_labelnames", ())
+    families = getattr(metric, "_labelnames", ())  # of a metric whose collector has no label names
+    return getattr(collector, "_labelnames", None) or families
 
 
 def _tree(kind: type[SlipstreamError], depth: int = 0) -> Iterator[type[SlipstreamError]]:
