@@ -18,7 +18,7 @@ from slipstream.command_table import LazyCommands
 )
 @click.version_option(package_name="slipstream")
 def cli() -> None:
-    """Serve language models to many people: one URL, keys, limits, a ledger."""
+    """Serve language models to many users: one URL, keys, limits, a ledger."""
 
 
 def main() -> None:

@@ -55,13 +55,15 @@ async def _add(call: AdminCall, options: dict[str, Any]) -> Any:
 @operated(adapters, _add)
 @organization_option
 @click.option(
-    "--project", help="The only project that may use it: id or name. Default: every project of the organization."
+    "--project",
+    help="The only project (id or name) that may use the adapter. Default: every project of the organization.",
 )
 @click.argument("model")
 @click.argument("name")
 @click.argument("path")
 def add(made: Adapter) -> object:
-    """Add the adapter in the folder PATH, as the engines reach it, to MODEL under NAME, and print its id."""
+    """Add the adapter in the folder PATH to MODEL under NAME, and print its id. PATH must be valid on the engines'
+    machines."""
     return made.id
 
 
@@ -71,5 +73,5 @@ def add(made: Adapter) -> object:
 @organization_option
 @click.argument("which")
 def remove(removed: Deleted) -> str:
-    """Remove the adapter WHICH, an id or MODEL:NAME: requests for it are refused from then on."""
+    """Remove the adapter WHICH (id or MODEL:NAME). Further requests for it are refused."""
     return f"{removed.id}: removed"

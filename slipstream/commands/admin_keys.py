@@ -44,11 +44,16 @@ async def _create(call: AdminCall, options: dict[str, Any]) -> AdminKeyWithSecre
 
 @operated(admin_keys, _create)
 @administered_option
-@click.option("--email", default="owner@localhost", show_default=True, help="Member who gets the key; added when new.")
+@click.option(
+    "--email",
+    default="owner@localhost",
+    show_default=True,
+    help="E-mail address of the member who gets the key. A new member is added.",
+)
 @click.option("--role", type=click.Choice(ROLES), default="owner", show_default=True, help="Role of a new member.")
-@click.option("--name", default="command line", show_default=True, help="Name in lists.")
+@click.option("--name", default="command line", show_default=True, help="Name of the key in lists.")
 def create(made: AdminKeyWithSecret) -> str:
-    """Create an admin key and print it; it is shown only once."""
+    """Create an admin key and print it. It is shown only once."""
     return made.secret
 
 
@@ -72,11 +77,11 @@ async def _list(call: AdminCall, options: dict[str, Any]) -> Any:
 )
 @administered_option
 def list_command() -> None:
-    """List an organization's admin keys, newest first; never their secrets."""
+    """List an organization's admin keys, without their secrets, newest first."""
 
 
 @operated(admin_keys, AdminOperation("tenants.admin_keys.revoke_admin_key", PathValue("admin_key_named", ("which",))))
 @click.argument("which", metavar="KEY")
 def revoke(key: AdminKey) -> str:
-    """Revoke the admin key WHICH (its id, its sk-slip-admin-… as in the list, or its name), for good and at once."""
+    """Revoke the admin key WHICH (its id, its sk-slip-admin-… from the list, or its name), permanently and at once."""
     return f"revoked {key.display} ({key.name})"

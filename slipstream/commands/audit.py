@@ -44,20 +44,21 @@ def _subject(entry: AuditEntry) -> str:
 )
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 def list_command() -> None:
-    """List changes, newest first: their subjects by name, or by id where they have none."""
+    """List administrative changes, newest first. A subject without a name is shown by its id."""
 
 
 @audit.command()
 @deployment_options
-@click.option("--head", metavar="ROW:HASH", help="A head that an earlier run printed, which must be found again.")
+@click.option("--head", metavar="ROW:HASH", help="A head that an earlier run printed. The log must still contain it.")
 @click.option(
     "--heads",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the recorded heads. Default: the worker's.",
+    help="Folder of the recorded heads. Default: the folder that the worker uses.",
 )
 def verify(deployment: Deployment, head: str | None, folder: Path | None) -> None:
-    """Recompute the chain and find every recorded head in it. Exit code 1: the first altered row is printed."""
+    """Recompute the chain and check that it contains every recorded head. Exit code 1: a row was altered, and the
+    command prints the first one."""
     from control.audit.chain import OWNED, Head, may_alter
     from control.audit.chain import verify as verify_chain
     from control.audit.heads import noted

@@ -30,16 +30,16 @@ LONGEST_IDLE_S = 3_600.0
     type=click.FloatRange(0, LONGEST_IDLE_S),
     default=0.0,
     metavar="SECONDS",
-    help="Also test whether a connection survives a silence of this length. A stream is never silent for more "
+    help="Also test whether a connection survives this many seconds of silence. A stream is never silent for more "
     "than 15 s.",
 )
 @click.option(
     "--ca-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="CA certificates (PEM) of your own authority.",
+    help="CA certificates (PEM) of a private certificate authority.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, with every event's times.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the times of every event.")
 def audit_stream(
     url: str, key: str | None, key_file: Path | None, idle_s: float, ca_file: str | None, as_json: bool
 ) -> None:

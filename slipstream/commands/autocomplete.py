@@ -32,9 +32,11 @@ autocomplete.add_command(fit)
 @autocomplete.command()
 @deployment_options
 @organization_option
-@click.option("--days", type=click.IntRange(1, 92), default=7, show_default=True, help="How many, until now.")
-@click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Group by; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--days", type=click.IntRange(1, 92), default=7, show_default=True, help="Number of days until now.")
+@click.option(
+    "--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Field to group by. Repeat for several."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
     """Show the outcomes of an organization's completions, as its editors reported them.
 

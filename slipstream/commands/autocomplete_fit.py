@@ -50,42 +50,48 @@ class Served(NamedTuple):
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     metavar="FOLDER",
-    help="Your source code. Default: here. Files that git ignores, links and files over 256 KiB are not read.",
+    help="Folder of your source code. Default: the working directory. Files that git ignores, links and files over "
+    "256 KiB are skipped.",
 )
 @click.option(
-    "--lines", type=click.IntRange(2, 100_000), default=300, show_default=True, help="Half-typed lines to complete."
+    "--lines",
+    type=click.IntRange(2, 100_000),
+    default=300,
+    show_default=True,
+    help="Number of half-typed lines to complete.",
 )
 @click.option(
     "--layouts",
     metavar="NAMES",
-    help="Layouts to compare with the present one, separated by commas: psm, psm-after, spm, spm-after, each "
-    "also with +files. Default: all that the model's marks allow.",
+    help="Layouts to compare with the current one, separated by commas: psm, psm-after, spm, spm-after, each also "
+    "with +files. Default: all that the model's marks allow.",
 )
 @click.option(
     "--confidence",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
     default=0.95,
     show_default=True,
-    help="Confidence that a layout that replaces the present one is better.",
+    help="Confidence that a new layout is better, which is required to replace the current one.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the drawn lines.")
 @deployment_options
-@click.option("--url", help="Another server of OpenAI's API, with or without /v1. Default: the deployment here.")
+@click.option("--url", help="URL of another OpenAI-compatible server, with or without /v1. Default: this deployment.")
 @click.option(
     "--api-key-file",
     "key_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="File with the API key for --url. Default: SLIPSTREAM_API_KEY. Without --url, a key is made, and revoked.",
+    help="File with the API key for --url. Default: SLIPSTREAM_API_KEY. Without --url, the command creates a key and "
+    "revokes it at the end.",
 )
 @click.option(
     "--tokenizer",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="The model's folder, for --url. Default: the model's `tokenizer` in the deployment here.",
+    help="Folder of the model's tokenizer, for --url. Default: the model's `tokenizer` in this deployment.",
 )
-@click.option("--organization", default="demo", show_default=True, help="Organization that is billed, id or name.")
-@click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
+@click.option("--organization", default="demo", show_default=True, help="Organization that is billed: id or name.")
+@click.option("--project", default="default", show_default=True, help="Project of the organization: id or name.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def fit(
     model: str,

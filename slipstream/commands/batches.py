@@ -47,10 +47,10 @@ async def _list(call: AdminCall, options: dict[str, Any]) -> list[OwnedBatch]:
     },
     "no batch",
 )
-@click.option("--organization", help="Only batches of this organization: id or name.")
+@click.option("--organization", help="Only batches of this organization (id or name).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True)
 def list_command() -> None:
-    """List batches, those that have not ended first; never what is in them."""
+    """List batches, unfinished ones first, without their content."""
 
 
 async def _show(call: AdminCall, options: dict[str, Any]) -> dict[str, object]:
@@ -66,5 +66,5 @@ async def _show(call: AdminCall, options: dict[str, Any]) -> dict[str, object]:
 @operated(batches, _show)
 @click.argument("batch_id")
 def show(found: dict[str, object]) -> str:
-    """Show BATCH_ID as its tenant sees it, with its owner, as one JSON object. Exit code 1 when it is not known."""
+    """Print BATCH_ID as its tenant sees it, with its owner, as JSON. Exit code 1 if there is no such batch."""
     return msgspec.json.format(msgspec.json.encode(found)).decode()

@@ -47,46 +47,51 @@ ROWS = (
 
 @click.command()
 @deployment_options
-@click.option("--url", help="Another server of OpenAI's API, with or without /v1. Default: the deployment here.")
+@click.option("--url", help="URL of another OpenAI-compatible server, with or without /v1. Default: this deployment.")
 @click.option(
     "--api-key-file",
     "key_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="File with the API key for --url. Default: SLIPSTREAM_API_KEY. Without --url, a key is made, and revoked.",
+    help="File with the API key for --url. Default: SLIPSTREAM_API_KEY. Without --url, the command creates a key and "
+    "revokes it at the end.",
 )
-@click.option("--organization", default="demo", show_default=True, help="Organization that is billed, id or name.")
-@click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
-@click.option("--model", help="A model or an alias. Default: the first one.")
+@click.option("--organization", default="demo", show_default=True, help="Organization that is billed: id or name.")
+@click.option("--project", default="default", show_default=True, help="Project of the organization: id or name.")
+@click.option("--model", help="A model or an alias. Default: the first model.")
 @click.option(
     "--endpoint",
     type=click.Choice(["chat", "completions"]),
-    help="Default: completions for models of the autocomplete tier, else chat.",
+    help="API to use. Default: completions for models of the autocomplete tier, otherwise chat.",
 )
 @click.option(
-    "--streams", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Requests that run at once."
+    "--streams", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Number of concurrent requests."
 )
 @click.option(
     "--rate",
     type=Finite(min=0, max=MAX_RATE, min_open=True),
     metavar="REQUESTS",
-    help="Requests per second at random times, without a limit on concurrent ones; instead of --streams.",
+    help="Requests per second, at random times and without a limit on concurrent requests. Replaces --streams.",
 )
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File of requests, sent at its recorded times (Mooncake, Azure, `usage workload --export`); instead of "
-    "--streams and --rate.",
+    help="File of requests (Mooncake, Azure, `usage workload --export`), which are sent at their recorded times. "
+    "Replaces --streams and --rate.",
 )
 @click.option(
-    "--prompt-tokens", default="512", show_default=True, metavar="N|N-M", help="Length of prompts, template included."
+    "--prompt-tokens",
+    default="512",
+    show_default=True,
+    metavar="N|N-M",
+    help="Length of prompts, including the template.",
 )
 @click.option("--output-tokens", default="128", show_default=True, metavar="N|N-M", help="Length of responses.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Length of the measured period.  [default: 30; with --trace: all]",
+    help="Length of the measured period.  [default: 30; with --trace: the whole trace]",
 )
 @click.option(
     "--warm-up-s",
@@ -96,12 +101,12 @@ ROWS = (
     help="Seconds of load before the measured period.",
 )
 @objective_option
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of drawn lengths and times.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed for random lengths and times.")
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="FILE.svg",
-    help="Draw the distributions.",
+    help="File for a chart of the distributions.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def bench(
@@ -126,8 +131,8 @@ def bench(
 ) -> None:
     """Measure TTFT, TPOT, gaps, goodput and tokens/s under load.
 
-    The command sends requests to the deployment here, or to any server of OpenAI's API. Tokens are those of the
-    server's `usage`. Ctrl-C prints the report of the requests so far. Exit code 1: no request succeeded.
+    The command sends requests to this deployment, or to any OpenAI-compatible server. It counts tokens by the server's
+    `usage`. Ctrl-C prints the report of the requests so far. Exit code 1: no request succeeded.
 
     \b
     Examples:

@@ -61,7 +61,9 @@ async def _add(call: AdminCall, options: dict[str, Any]) -> Any:
 @click.argument("name")
 @click.option("--metric", type=click.Choice(["ttft", "tpot", "longest_gap"]), default="ttft", show_default=True)
 @click.option("--statistic", type=click.Choice(["p50", "p95", "p99"]), default="p95", show_default=True)
-@click.option("--expected-ms", type=float, required=True, help="Expected change in milliseconds; below 0: faster.")
+@click.option(
+    "--expected-ms", type=float, required=True, help="Expected change in milliseconds; a negative value means faster."
+)
 @click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only requests of this tier.")
 @click.option("--model", help="Only requests of this model.")
 @click.option("--at", type=click.DateTime(), help="Time of the change (UTC). Default: now.")
@@ -71,7 +73,7 @@ async def _add(call: AdminCall, options: dict[str, Any]) -> Any:
     default="1d",
     show_default=True,
     metavar="SPAN",
-    help=f"Period measured before and after the change: {SPAN}.",
+    help=f"Length of the period that is measured before and after the change: {SPAN}.",
 )
 def add(made: ExpectedChange) -> str:
     """Record the change NAME and its expected effect, before it is made."""
@@ -94,11 +96,11 @@ async def _list(call: AdminCall, _: dict[str, Any]) -> list[ExpectedChange]:
 
 @operated(changes, _list, "list")
 def list_command(found: list[ExpectedChange]) -> str:
-    """Print the ledger: the last hundred changes, the oldest first.
+    """List the last hundred changes, oldest first.
 
-    `expected so far` begins with what was measured before the first change of a number, and adds what is expected of
-    each. An effect is marked `too few` where it may be chance: either side has too few requests for the statistic. One
-    that is not kept is computed now; `changes measure` keeps it before traces are forgotten.
+    For each metric, `expected so far` is the value measured before its first change plus the expected effects of all
+    changes so far. `too few` marks an effect that may be chance, because one side has too few requests for the
+    statistic. An effect that is not stored is computed now; `changes measure` stores it before the traces expire.
     """
     return _table(found) if found else "no changes recorded"
 
@@ -106,14 +108,14 @@ def list_command(found: list[ExpectedChange]) -> str:
 @operated(changes, AdminOperation("diagnosis.changes.measure_change", CHANGE))
 @click.argument("change_id", type=ChangeId())
 def measure(measured: ExpectedChange) -> str:
-    """Measure what CHANGE_ID did and keep it, once the time after it has passed."""
+    """Measure the effect of CHANGE_ID and store it. The period after the change must have passed."""
     return _table([measured])
 
 
 @operated(changes, AdminOperation("diagnosis.changes.delete_change", CHANGE))
 @click.argument("change_id", type=ChangeId())
 def remove(removed: Deleted) -> str:
-    """Forget CHANGE_ID, which was never made."""
+    """Delete CHANGE_ID, for a change that was never made."""
     return f"forgotten: {removed.id}"
 
 

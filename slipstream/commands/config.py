@@ -22,16 +22,8 @@ def config() -> None:
 @data_option
 @click.option("--probe", is_flag=True, help="Also probe the engines: readiness, key, served names, context.")
 def check(config_file: Path | None, data: str | None, probe: bool) -> None:
-    """Check the settings as `up` would, the launches of `engines render`, and the files that they name; exit code 2
-    with one line about the first fault. Starts and creates nothing.
-
-    With --probe, each engine is compared with the settings, or with the fleet of the running deployment, including
-    engines that were added to it since; exit code 1 with a line for each fault.
-
-    \b
-    Example:
-      slipstream config check --config slipstream.toml --probe
-    """
+    """Check the settings as `up` does, the launches of `engines render`, and the files that they name. Exit code 2: the
+    settings are wrong; one line describes the first fault. The command starts and creates nothing."""
     from slipstream import start_check
     from slipstream.launch_plan import local_pools, plan_launches, with_saved_ports
     from slipstream.launch_rendering import notes_of

@@ -46,14 +46,16 @@ def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
 
 @click.group(cls=Group)
 def console() -> None:
-    """Open the console; accounts, admin keys and the audit log."""
+    """Open the console; manage accounts and keys; read the audit log."""
 
 
 @console.command(name="open")
 @deployment_options
-@click.option("--browser/--no-browser", default=True, show_default=True, help="Start a browser, or print the address.")
+@click.option(
+    "--browser/--no-browser", default=True, show_default=True, help="Open a browser, or only print the address."
+)
 def open_command(deployment: Deployment, browser: bool) -> None:
-    """Open the console. While there is no account, a one-time link creates the first owner's."""
+    """Open the console. If there is no account yet, a one-time link creates the first owner's account."""
     from control.console.console_links import first_link
     from slipstream.administration import administer
     from slipstream.tenants import ensure_operating_organization
@@ -76,10 +78,8 @@ def open_command(deployment: Deployment, browser: bool) -> None:
 @click.option("--name", help="Name of a new member. Default: the e-mail address.")
 @click.argument("email", required=False)
 def link(deployment: Deployment, organization: str | None, role: str, name: str | None, email: str | None) -> None:
-    """Print a one-time link by which EMAIL creates an account, added as a member when new.
-
-    Without EMAIL and without any account: print the link of the first start again.
-    """
+    """Print a one-time link with which EMAIL creates an account. A new EMAIL is added as a member. Without EMAIL, and
+    while there is no account, print the link of the first start again."""
     from control.console.console_links import create_console_link, first_link
     from control.tenants.members import NewMember, create_member
     from slipstream.administration import administer, converted
@@ -135,18 +135,21 @@ async def _accounts(call: AdminCall, options: dict[str, Any]) -> list[dict[str, 
         "last seen": lambda each: f"{each['last_seen_at']:%Y-%m-%dT%H:%M%z}" if each["last_seen_at"] else "-",
     },
 )
-@click.option("--organization", help="Id or name. Default: all.")
+@click.option("--organization", help="Organization, by id or name. Default: all organizations.")
 def list_command() -> None:
     """List accounts, newest first."""
 
 
 @accounts.command()
 @deployment_options
-@click.option("--organization", help="Id or name. Default: the organization of the only account with this address.")
-@click.option("--totp", is_flag=True, help="Remove the authenticator too, if it was lost.")
+@click.option(
+    "--organization",
+    help="Organization, by id or name. Default: the organization of the only account with this address.",
+)
+@click.option("--totp", is_flag=True, help="Also remove the authenticator, if it was lost.")
 @click.argument("which")
 def reset(deployment: Deployment, organization: str | None, totp: bool, which: str) -> None:
-    """End all sessions of WHICH (a member's id or e-mail address), and print a one-time link for a new password."""
+    """End all sessions of the member WHICH (id or e-mail address), and print a one-time link for a new password."""
     from control.console.console_links import reset_account
     from slipstream.administration import administer
     from slipstream.tenants import account_named, member_named, organization_named

@@ -48,9 +48,9 @@ def _before(text: str) -> timedelta:
     "--organization",
     "tenant",
     metavar="ORGANIZATION",
-    help="Only this organization's requests: its id or name.",
+    help="Only requests of this organization (id or name).",
 )
-@click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only this tier's.")
+@click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Only requests of this tier.")
 @click.option(
     "--since",
     type=_since,
@@ -77,9 +77,9 @@ def _before(text: str) -> timedelta:
     "--ca-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="CA certificates (PEM) of your own authority, for --url.",
+    help="CA certificates (PEM) of a private certificate authority, for --url.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, as GET /admin/v1/diagnosis returns it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, as GET /admin/v1/diagnosis returns it.")
 @click.pass_context
 def diagnose(
     context: click.Context,
@@ -94,12 +94,12 @@ def diagnose(
     ca_file: str | None,
     as_json: bool,
 ) -> None:
-    """Find the cause of an alert or of slow requests; objectives.
+    """Find the cause of an alert or of slow requests; show objectives.
 
-    The report names its evidence, and changes that would not help. The command compares the requests with the period
-    before and with their objectives. Exit code 0: no alert fires and no cause is above its threshold; 4: a cause found
-    or an alert; 3: not enough evidence; 2: a wrong option, a wrong setting or a database that cannot be reached; 1: any
-    other error.
+    The report lists the evidence, and changes that would not help. The command compares the requests with the preceding
+    period and with their objectives. Exit code 0: no alert fires and no cause is above its threshold; 4: a cause was
+    found or an alert fires; 3: not enough evidence; 2: a wrong option, a wrong setting or an unreachable database; 1:
+    any other error.
 
     \b
     Examples:

@@ -22,12 +22,12 @@ from slipstream.table import table
 @click.command()
 @deployment_options
 @control_address_option
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(deployment: Deployment, address: str | None, as_json: bool) -> None:
     """Check the whole deployment: settings, stores, processes, engines, gateway, disk, objectives, diagnosis.
 
-    It changes nothing. Objectives and diagnosis are those of `slipstream diagnose` at this moment. Exit code 0: all
-    checks are ok; 4: a warning, and no failure; 1: a check has failed.
+    The command changes nothing. Objectives and diagnosis are those of `slipstream diagnose` at this moment. Exit code
+    0: all checks passed; 4: there are warnings but no failures; 1: a check failed.
     """
     from infra.local.lock import held
     from slipstream.commands.running import without_supervisor

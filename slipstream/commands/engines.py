@@ -24,11 +24,11 @@ def engines() -> None:
 @engines.command()
 @deployment_options
 @click.argument("pool")
-@click.option("--replica", default="", metavar="ID", help="One replica of the pool. Default: all.")
+@click.option("--replica", default="", metavar="ID", help="One replica of the pool. Default: all replicas.")
 @click.option(
     "--speculation",
     type=click.Choice(["on", "off", "both"]),
-    help="With drafts, without, or one after the other. Default: as each replica says.",
+    help="Render the launch with drafts, without drafts, or both. Default: the `speculation` of each replica.",
 )
 @click.option(
     "--format",
@@ -36,13 +36,14 @@ def engines() -> None:
     type=click.Choice(FORMATS),
     default=FORMATS[0],
     show_default=True,
-    help="text: each value with its reason; json: everything, for programs; shell: a script that starts the engine.",
+    help="Format of the output. text: each value with its reason; json: everything, for programs; shell: a script "
+    "that starts the engine.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a script for each replica into this folder, with the files that it needs.",
+    help="Folder for a script per replica and the files that it needs.",
 )
 def render(
     deployment: Deployment, pool: str, replica: str, speculation: str | None, form: str, output: Path | None

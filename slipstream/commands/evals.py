@@ -40,21 +40,21 @@ slices_option = click.option(
     "--slices",
     default="",
     metavar="NAMES",
-    help="Separated by commas. Default: all that fit the model's tier; for "
-    f"{fetched_model.NAME}: {', '.join(fetched_model.SLICES)}.",
+    help=f"Slices, separated by commas. Default: all that fit the model's tier; for {fetched_model.NAME}: "
+    f"{', '.join(fetched_model.SLICES)}.",
 )
 seed_option = click.option(
-    "--first-seed", type=click.IntRange(min=0), help="Seed of the first item. Default: the day's."
+    "--first-seed", type=click.IntRange(min=0), help="Seed of the first item. Default: the seed of the current day."
 )
-wait_option = click.option("--wait/--no-wait", default=True, help="Wait until it has ended.", show_default=True)
-json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+wait_option = click.option("--wait/--no-wait", default=True, help="Wait until the run has ended.", show_default=True)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
 def evals() -> None:
     """Ask models questions whose answers a program can check.
 
-    A worker of the queue `evals` sends them over HTTP like a customer, unbilled and at the lowest priority.
+    A worker of the queue `evals` sends the questions over HTTP like a customer, unbilled and at the lowest priority.
 
     \b
     Examples:
@@ -71,7 +71,9 @@ def evals() -> None:
 @model_option
 @click.option("--pool", help="Pool that answers. Default: the router chooses.")
 @slices_option
-@click.option("--items", default=100, show_default=True, type=click.IntRange(1, 100_000), help="Items of each slice.")
+@click.option(
+    "--items", default=100, show_default=True, type=click.IntRange(1, 100_000), help="Number of items of each slice."
+)
 @seed_option
 @wait_option
 @json_option
@@ -85,10 +87,7 @@ def run(
     wait: bool,
     as_json: bool,
 ) -> None:
-    """Ask a model the items of slices, and show how many it answers right.
-
-    Exits with 1 when the run fails.
-    """
+    """Ask a model the items of slices, and show how many it answers correctly. Exit code 1: the run failed."""
     from control.evals.evals import NewRun, create_eval_run
     from slipstream.administration import administer, converted
 
@@ -132,7 +131,7 @@ def run(
     help="Tolerated loss in the share of right answers, for one slice or for all others. Default: 0.02.",
 )
 @click.option("--alpha", type=float, help="Probability that a candidate worse by the margin may pass. Default: 0.05.")
-@click.option("--first-look", type=int, help="Items of each slice before the first look. Default: 200.")
+@click.option("--first-look", type=int, help="Number of items of each slice before the first evaluation. Default: 200.")
 @seed_option
 @wait_option
 @json_option
@@ -147,11 +146,8 @@ def compare(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Ask two pools the same items of a model, until it is proven for each slice whether CANDIDATE_POOL is worse than
-    BASELINE_POOL, or the budget is spent.
-
-    Exits with 0 for pass, 1 for fail or a failed run, and 3 for inconclusive.
-    """
+    """Ask two pools the same items of a model, until the result of each slice is proven (whether CANDIDATE_POOL is
+    worse than BASELINE_POOL) or the budget is spent. Exit code 0: pass; 1: fail, or a failed run; 3: inconclusive."""
     from control.evals.evals import NewComparison, create_eval_comparison
     from slipstream.administration import administer, converted
 
@@ -186,7 +182,7 @@ def compare(
     name="slices",
 )
 def slices_command() -> None:
-    """List the slices there are: what each asks, of models of which tier, and how right it is to be."""
+    """List the available slices, with the questions, the tier of models and the required score of each."""
 
 
 @evals.command(name="list")
@@ -210,14 +206,12 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
 @evals.command()
 @deployment_options
 @click.option("--model", help="Only runs of this model.")
-@click.option("--limit", default=14, show_default=True, type=click.IntRange(1, 100), help="Nights to list.")
+@click.option("--limit", default=14, show_default=True, type=click.IntRange(1, 100), help="Number of nights to list.")
 @click.option("--every-slice", is_flag=True, help="Show every slice of the newest night, not only failed ones.")
 @json_option
 def nights(deployment: Deployment, model: str | None, limit: int, every_slice: bool, as_json: bool) -> None:
-    """Show each night's verdict, the next night, missing evidence, and the effect of a rollback.
-
-    Exits with 1 where the newest night of a model failed.
-    """
+    """Show the verdict of each night, the next night, missing evidence, and the effect of a rollback. Exit code 1: the
+    newest night of a model failed."""
     from control.eval_runs.eval_nights import NightQuery, get_night_status, list_eval_nights
     from control.eval_runs.nights import EvalNight, NightStatus
     from slipstream.administration import administer
@@ -240,17 +234,19 @@ def nights(deployment: Deployment, model: str | None, limit: int, every_slice: b
 @evals.command()
 @deployment_options
 @click.argument("which", metavar="ID")
-@click.option("--items", "items", is_flag=True, help="Each item with its question, answers and scores.")
-@click.option("--slice", "slice", help="With --items: of this slice only.")
-@click.option("--wrong", is_flag=True, help="With --items: those with an answer that is not wholly right.")
+@click.option("--items", "items", is_flag=True, help="Show each item with its question, answers and scores.")
+@click.option("--slice", "slice", help="With --items: only items of this slice.")
+@click.option("--wrong", is_flag=True, help="With --items: only items with an answer that is not fully correct.")
 @click.option(
-    "--changed", is_flag=True, help="With --items: items that the two pools of a comparison score differently."
+    "--changed",
+    is_flag=True,
+    help="With --items: only items for which the two pools of a comparison have different scores.",
 )
 @json_option
 def show(
     deployment: Deployment, which: str, items: bool, slice: str | None, wrong: bool, changed: bool, as_json: bool
 ) -> None:
-    """Show a run or a comparison with the progress of each slice; with --items, each item."""
+    """Show a run or a comparison with the progress of each slice, or with --items each item."""
     if items:
         _show_items(deployment, _id(which), slice, wrong, changed, as_json)
         return

@@ -43,9 +43,9 @@ LEGEND = (
 @click.option(
     "--explain",
     is_flag=True,
-    help="Also show each engine's address, the source of its limit, and the meaning of the columns.",
+    help="Also show each engine's address and the source of its limit, and explain the columns.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def fleet(
     context: click.Context,
@@ -58,8 +58,8 @@ def fleet(
 ) -> None:
     """Show every pool and replica; change models, pools and replicas.
 
-    An open breaker keeps requests from an engine that failed them; a half-open one tries a few. Exit code 1 when a
-    replica is not usable.
+    An open circuit breaker keeps requests from an engine that failed them; a half-open one lets a few through. Exit
+    code 1: a replica is not usable.
     """
     if context.invoked_subcommand is not None:
         return

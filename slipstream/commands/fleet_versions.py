@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @deployment_options
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Versions at most.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Maximum number of versions to list."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def versions(deployment: Deployment, limit: int, as_json: bool) -> None:
     """List the versions of the fleet with their authors, newest first, and the version that each gateway serves."""
     from control.api.schemas import PageQuery
@@ -52,8 +54,8 @@ def versions(deployment: Deployment, limit: int, as_json: bool) -> None:
 
 @click.command()
 @deployment_options
-@click.option("--since", type=int, metavar="N", help="The version to compare with. Default: the one before.")
-@click.option("--json", "as_json", is_flag=True, help="The version whole, as one JSON object.")
+@click.option("--since", type=int, metavar="N", help="The version to compare with. Default: the previous version.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole version as one JSON object.")
 @click.argument("version", type=int, required=False)
 def diff(deployment: Deployment, version: int | None, since: int | None, as_json: bool) -> None:
     """Show what VERSION changed. Default: the version in force."""
@@ -79,7 +81,7 @@ def diff(deployment: Deployment, version: int | None, since: int | None, as_json
 @click.argument("version", type=int)
 @edit_options
 def rollback(how: How, version: int) -> None:
-    """Restore VERSION, as a new version."""
+    """Restore VERSION as a new version."""
     from control.fleet.fleet import Rollback, roll_back_fleet
     from slipstream.administration import converted
 

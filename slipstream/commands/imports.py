@@ -39,7 +39,8 @@ def import_() -> None:
 @click.option(
     "--database",
     envvar="LITELLM_DATABASE_URL",
-    help="URL of LiteLLM's PostgreSQL, for teams, keys and budgets; also LITELLM_DATABASE_URL. It is only read.",
+    help="URL of LiteLLM's PostgreSQL, for teams, keys and budgets; alternatively LITELLM_DATABASE_URL. The command "
+    "only reads it.",
 )
 @click.option(
     "--organization",
@@ -47,8 +48,8 @@ def import_() -> None:
     show_default=True,
     help="Name of the organization for keys that belong to no team.",
 )
-@click.option("--dry-run", is_flag=True, help="Report the entries that would be created, and change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--dry-run", is_flag=True, help="Report the entries that would be created, but change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("config", type=FILE)
 def litellm(
     deployment: Deployment, database: str | None, organization: str, dry_run: bool, as_json: bool, config: Path

@@ -52,17 +52,26 @@ async def _create(call: AdminCall, options: dict[str, Any]) -> Noted:
 
 
 @operated(keys, _create)
-@click.option("--name", default="unnamed", show_default=True, help="Name in lists.")
-@click.option("--organization", default="demo", show_default=True, help="Organization that pays, id or name.")
-@click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
+@click.option("--name", default="unnamed", show_default=True, help="Name of the key in lists.")
+@click.option("--organization", default="demo", show_default=True, help="Organization that pays: id or name.")
+@click.option("--project", default="default", show_default=True, help="Project of the organization: id or name.")
 @click.option("--create-missing", is_flag=True, help="Create the organization and the project if they are missing.")
-@click.option("--scope", "scopes", multiple=True, help="chat, completions or models; may be given again. Default: all.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    help="Scope of the key: chat, completions, embeddings or models. Repeat for several. Default: all.",
+)
 @click.option("--requests-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
 @click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Default: no limit.")
-@click.option("--max-concurrency", type=click.IntRange(min=1), help="Most concurrent requests. Default: no limit.")
-@click.option("--expires-days", type=click.FloatRange(min=0, min_open=True), help="Default: never.")
+@click.option(
+    "--max-concurrency", type=click.IntRange(min=1), help="Maximum number of concurrent requests. Default: no limit."
+)
+@click.option(
+    "--expires-days", type=click.FloatRange(min=0, min_open=True), help="Days until the key expires. Default: never."
+)
 def create(made: KeyWithSecret) -> str:
-    """Make a key and print it: the only time it is shown."""
+    """Create a key and print it. It is shown only once."""
     return made.secret
 
 
@@ -91,15 +100,16 @@ def _limits(key: dict[str, Any]) -> str:
         "limits": _limits,
     },
 )
-@click.option("--organization", help="Only keys of this organization, id or name.")
+@click.option("--organization", help="Only keys of this organization (id or name).")
 def list_command() -> None:
-    """List keys, oldest first; never their secrets."""
+    """List keys, without their secrets, oldest first."""
 
 
 @operated(keys, AdminOperation("tenants.keys.revoke_key", PathValue("key_named", ("which",))))
 @click.argument("which", metavar="KEY")
 def revoke(key: Key) -> str:
-    """Revoke the key WHICH (its id, its sk-slip-… as in the list, or its name), for good, everywhere within 1 s."""
+    """Revoke the key WHICH (its id, its sk-slip-… from the list, or its name) permanently. All gateways refuse it
+    within 1 s."""
     return f"revoked {key.display} ({key.name})"
 
 
@@ -135,9 +145,11 @@ async def _rotate(call: AdminCall, options: dict[str, Any]) -> Noted:
     show_default=True,
     help="Hours for which the old secret stays valid.",
 )
-@click.option("--end-previous", is_flag=True, help="Revoke the secret of an earlier rotation that is still valid.")
+@click.option(
+    "--end-previous", is_flag=True, help="Also revoke the old secret of an earlier rotation, if it is still valid."
+)
 @click.argument("which", metavar="KEY")
 def rotate(rotated: KeyWithSecret) -> str:
-    """Give the key WHICH (its id, its sk-slip-… as in the list, or its name) a new secret and print it; the old one
-    opens until the end of the overlap."""
+    """Give the key WHICH (its id, its sk-slip-… from the list, or its name) a new secret and print it. The old secret
+    works until the end of the overlap."""
     return rotated.secret

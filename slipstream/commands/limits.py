@@ -63,9 +63,9 @@ class Amount(click.ParamType[object]):
 def subject_options(function: Function) -> Function:
     """Add `--organization`, `--project` and `--key`, which choose the subject of the limits."""
     for option in (
-        click.option("--key", help="A key's own limits: its id, its sk-slip-… as `keys list` shows it, or its name."),
-        click.option("--project", help="A project's limits: id or name."),
-        click.option("--organization", default="demo", show_default=True, help="Id or name."),
+        click.option("--key", help="Key whose limits are meant: its id, its sk-slip-… from `keys list`, or its name."),
+        click.option("--project", help="Project whose limits are meant: id or name."),
+        click.option("--organization", default="demo", show_default=True, help="Organization: id or name."),
     ):
         function = option(function)
     return function
@@ -74,7 +74,7 @@ def subject_options(function: Function) -> Function:
 def tier_option(function: Function) -> Function:
     """Add `--tier`."""
     tiers = click.Choice(["all", "chat", "autocomplete"])
-    help_text = "Tier that the limit covers. Default: all together."
+    help_text = "Tier that the limit covers; `all` covers all tiers together."
     return click.option("--tier", type=tiers, default="all", show_default=True, help=help_text)(function)
 
 
@@ -82,7 +82,8 @@ def tier_option(function: Function) -> Function:
 def limits() -> None:
     """Set and show limits, class and share of organizations, projects and keys.
 
-    Limits bound usage; class and share decide which requests go first when a pool is full: docs/concepts/priorities.md.
+    Limits bound usage. Class and share decide which requests go first when a pool is full
+    (docs/concepts/priorities.md).
 
     \b
     Examples:
@@ -104,7 +105,7 @@ def limits() -> None:
 def list_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool
 ) -> None:
-    """List the limits of an organization and of everything in it, or of one project or key; for a key, also the
+    """List the limits of an organization and of everything in it, or of one project or key. For a key, also show the
     effective class and shares of its requests."""
     from control.tenants import limit_store, priority_store
     from slipstream.database import connected
@@ -150,28 +151,38 @@ def list_command(
 @click.option("--input-tokens-per-minute", type=Amount(click.IntRange(min=1)), help="Prompt tokens.")
 @click.option("--output-tokens-per-minute", type=Amount(click.IntRange(min=1)))
 @click.option("--tokens-per-minute", type=Amount(click.IntRange(min=1)), help="Prompt and output together.")
-@click.option("--max-concurrency", type=Amount(click.IntRange(min=1)), help="Requests at once.")
-@click.option("--tokens-per-day", type=Amount(click.IntRange(min=1)), help="Prompt and output together; a UTC day.")
+@click.option("--max-concurrency", type=Amount(click.IntRange(min=1)), help="Concurrent requests.")
+@click.option("--tokens-per-day", type=Amount(click.IntRange(min=1)), help="Prompt and output together, per UTC day.")
 @click.option(
-    "--money-per-month", MONEY, type=Amount(Money()), help="Budget, in units of the currency, as 25 or 0.50; UTC."
+    "--money-per-month",
+    MONEY,
+    type=Amount(Money()),
+    help="Budget per UTC month in units of the currency, such as 25 or 0.50.",
 )
 @click.option(
-    "--max-prompt-tokens", type=Amount(click.IntRange(min=1)), help="Longest prompt; `limits preview` tries it first."
+    "--max-prompt-tokens",
+    type=Amount(click.IntRange(min=1)),
+    help="Longest prompt. Try a value with `limits preview` first.",
 )
 @click.option(
     "--class",
     "service_class",
     type=click.Choice(["interactive", "standard", "offline", NONE]),
-    help="Priority class at a full pool; standard if not set.",
+    help="Priority class when a pool is full; standard if not set.",
 )
-@click.option("--share", type=Amount(click.IntRange(1, 10_000)), help="Weight relative to the others; 100 if not set.")
+@click.option(
+    "--share",
+    type=Amount(click.IntRange(1, 10_000)),
+    help="Weight relative to other organizations, projects or keys; 100 if not set.",
+)
 def set_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, **options: object
 ) -> None:
-    """Set limits, class or share of an organization, a project or a key. Omitted values stay; `none` removes a limit.
+    """Set limits, class or share of an organization, a project or a key. Omitted values do not change; `none` removes a
+    limit.
 
-    An organization's class is the highest that its projects and keys can have; below it the lowest of the levels holds.
-    `offline` gets the capacity that other classes leave, and is refused first.
+    The class of an organization is an upper bound for its projects and keys; the lowest class of the three levels
+    applies. Requests of the class `offline` get the capacity that other classes leave, and are refused first.
     """
     changes = {name: None if value == NONE else value for name, value in options.items() if value is not None}
     if not changes:
@@ -208,14 +219,20 @@ def set_command(
 @deployment_options
 @subject_options
 @tier_option
-@click.option("--max-prompt-tokens", type=click.IntRange(min=1), help="The limit to try; without it none is refused.")
-@click.option("--since", "start", type=moment, metavar="MOMENT", help=f"{MOMENT} Default: 7 days ago.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option(
+    "--max-prompt-tokens",
+    type=click.IntRange(min=1),
+    help="The limit to try. Without it, no request counts as refused.",
+)
+@click.option(
+    "--since", "start", type=moment, metavar="MOMENT", help=f"Start of the period: {MOMENT}. Default: 7 days ago."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def preview(
     deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str, as_json: bool,
     **options: object,
 ) -> None:  # fmt: skip
-    """Show which past requests a bound of prompts would have refused, by key; it changes nothing."""
+    """Show, by key, which past requests a limit on prompts would have refused. The command changes nothing."""
     from control.tenants.limits_preview import CapQuery, get_preview
     from slipstream.administration import administer, converted
     from slipstream.tenants import key_named, organization_named, project_named
@@ -263,7 +280,7 @@ def preview(
 @subject_options
 @tier_option
 def remove(deployment: Deployment, organization: str, project: str | None, key: str | None, tier: str) -> None:
-    """Remove all limits, class and share of an organization, a project or a key, for one tier or all."""
+    """Remove all limits, the class and the share of an organization, a project or a key, for one tier or for all."""
     from control.tenants.limits import delete_limits
     from control.tenants.priorities import delete_priorities
     from slipstream.administration import administer

@@ -19,12 +19,14 @@ FOLLOW_INTERVAL_S = 0.2
 @click.argument("name", required=False)
 @deployment_options
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines, until Ctrl-C.")
-@click.option("-n", "--lines", default=20, show_default=True, type=click.IntRange(min=0), help="Lines from the end.")
+@click.option(
+    "-n", "--lines", default=20, show_default=True, type=click.IntRange(min=0), help="Number of lines from the end."
+)
 def logs(name: str | None, deployment: Deployment, follow: bool, lines: int) -> None:
     """Print the logs of process NAME, or of all processes.
 
-    With several logs each line begins with the name. A NAME without a number means every process of that kind:
-    `slipstream logs gateway`.
+    With several logs, each line begins with the name of its process. A NAME without a number means all processes of
+    that kind: `slipstream logs gateway`.
     """
     from contracts.errors import ConfigError
     from infra.local.log_file import tail

@@ -13,8 +13,10 @@ from contracts.errors import ConfigError
 
 
 @click.command()
-@click.option("--url", metavar="URL", help="The gateway, without /v1.  [default: http://127.0.0.1:8000]")
-@click.option("--model", metavar="NAME", help="Default: the first autocomplete model that the key may use.")
+@click.option("--url", metavar="URL", help="URL of the gateway, without /v1.  [default: http://127.0.0.1:8000]")
+@click.option(
+    "--model", metavar="NAME", help="A model or an alias. Default: the first autocomplete model that the key may use."
+)
 @click.option(
     "--api-key-file",
     "key_file",
@@ -22,12 +24,12 @@ from contracts.errors import ConfigError
     metavar="FILE",
     help="File with the API key. Default: SLIPSTREAM_API_KEY.",
 )
-@click.option("--stdio", is_flag=True, help="The default; some editors add it.")
+@click.option("--stdio", is_flag=True, help="Use stdin and stdout. This is the default; some editors pass the option.")
 def lsp(url: str | None, model: str | None, key_file: Path | None, stdio: bool) -> None:
     """Complete code in an editor that speaks LSP 3.18, over stdin and stdout.
 
-    The editor starts it; the editor's initializationOptions win over these options. docs/guides/editors.md has the
-    configuration of each editor.
+    The editor starts this command. The editor's initializationOptions take precedence over these options.
+    docs/guides/editors.md has the configuration of each editor.
     """
     if importlib.util.find_spec("pygls") is None:
         install = f"{sys.executable} -m pip install -e '.[lsp]'"

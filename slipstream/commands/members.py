@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from control.tenants.members import Member
 
 ROLES = ("owner", "admin", "developer", "viewer", "billing")
-administered_option = click.option("--organization", help="Id or name. Default: the operating organization.")
+administered_option = click.option(
+    "--organization", help="Organization: id or name. Default: the operating organization."
+)
 
 
 @click.group()
@@ -39,9 +41,9 @@ async def _add(call: AdminCall, options: dict[str, Any]) -> Any:
 
 
 @operated(members, _add)
-@click.option("--organization", required=True, help="Id or name.")
+@click.option("--organization", required=True, help="Organization: id or name.")
 @click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True)
-@click.option("--name", help="Default: the e-mail address.")
+@click.option("--name", help="Name of the member. Default: the e-mail address.")
 @click.argument("email")
 def add(made: Member) -> object:
     """Add EMAIL to an organization. `slipstream console admin-keys create` makes a key for it."""
@@ -59,9 +61,9 @@ async def _remove(call: AdminCall, options: dict[str, Any]) -> Deleted:
 @operated(members, _remove)
 @click.option(
     "--organization",
-    help="Organization of an e-mail address, id or name. Default: the operating organization.",
+    help="Organization in which an e-mail address is looked up: id or name. Default: the operating organization.",
 )
 @click.argument("which")
 def remove(_: Deleted) -> str:
-    """Remove the member WHICH (id or e-mail address) and all the member's admin keys."""
+    """Remove the member WHICH (id or e-mail address) and all of the member's admin keys."""
     return f"removed {click.get_current_context().params['which']}"

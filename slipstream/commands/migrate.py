@@ -17,7 +17,7 @@ def migrate() -> None:
 @migrate.command(name="up")
 @deployment_options
 @click.argument("revision", default="head")
-@click.option("--wait", is_flag=True, hidden=True, help="Wait for a line on standard input.")
+@click.option("--wait", is_flag=True, hidden=True, help="Wait for a line on standard input before migrating.")
 def upgrade(deployment: Deployment, revision: str, wait: bool) -> None:
     """Migrate up to REVISION (default: the newest)."""
     from migrations.run import current
@@ -34,7 +34,9 @@ def upgrade(deployment: Deployment, revision: str, wait: bool) -> None:
 @migrate.command(name="down")
 @deployment_options
 @click.argument("revision")
-@click.option("--yes", is_flag=True, help="Do not ask; tables of later revisions are deleted, with their rows.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation. Tables of later revisions are deleted with their rows."
+)
 def downgrade(deployment: Deployment, revision: str, yes: bool) -> None:
     """Migrate down to REVISION (`base` for an empty database)."""
     from migrations.run import current

@@ -51,19 +51,23 @@ def list_command(found: FleetModels) -> str:
 @operated(models, AdminOperation("fleet.models.get_model", PathValue(None, ("name",))))
 @click.argument("name")
 def show(found: Model) -> str:
-    """Show the model NAME as JSON, as `set --file` takes it; absent fields have their defaults."""
+    """Print the model NAME as JSON, in the format of `set --file`. Absent fields have their defaults."""
     return msgspec.json.format(msgspec.json.encode(found).decode())
 
 
 @models.command(name="set")
-@click.option("--file", type=FILE, help="Its fields, as in [[models]] of the settings: TOML, or JSON by the ending.")
+@click.option(
+    "--file",
+    type=FILE,
+    help="File with the model's fields, as in [[models]] of the settings: TOML, or JSON if the name ends in .json.",
+)
 @click.option("--tier", help="chat or autocomplete.")
-@click.option("--pool", help="The pool that serves it.")
-@click.option("--context-tokens", type=int, help="Longest prompt and answer together.")
-@click.option("--alias", "aliases", multiple=True, help="Another name for it; may be given several times.")
-@click.option("--tokenizer", help="Folder with its tokenizer.json, on every gateway's machine.")
-@click.option("--engine-model", help="Name of the model on its engines.")
-@click.option("--default-max-tokens", type=int, help="Output limit when the client gives none.")
+@click.option("--pool", help="The pool that serves the model.")
+@click.option("--context-tokens", type=int, help="Maximum length of prompt and response together.")
+@click.option("--alias", "aliases", multiple=True, help="Another name for the model. Repeat for several.")
+@click.option("--tokenizer", help="Folder with the model's tokenizer.json, on every gateway's machine.")
+@click.option("--engine-model", help="Name of the model on its engines, if it differs.")
+@click.option("--default-max-tokens", type=int, help="Output limit of requests that set none.")
 @click.argument("name")
 @edit_options
 def set_command(how: How, name: str, file: Path | None, **options: Any) -> None:
@@ -102,7 +106,7 @@ def remove(how: How, name: str) -> None:
 @click.argument("model", required=False)
 @edit_options
 def alias(how: How, name: str, model: str | None, removing: bool) -> None:
-    """Point the alias NAME to MODEL. An existing alias moves at once."""
+    """Point the alias NAME to MODEL. A change of an existing alias takes effect at once."""
     from control.fleet.models import AliasTarget, delete_alias, put_alias
 
     if removing == (model is not None):
@@ -114,11 +118,13 @@ def alias(how: How, name: str, model: str | None, removing: bool) -> None:
 
 
 @models.command()
-@click.option("--comparison", required=True, help="Id of the comparison that it passed: `slipstream evals list`.")
+@click.option(
+    "--comparison", required=True, help="Id of the comparison that the cascade passed, from `slipstream evals list`."
+)
 @click.argument("name")
 @edit_options
 def cascade(how: How, name: str, comparison: str) -> None:
-    """Let the cascade of the model NAME answer customers, after a comparison found it within its quality budget."""
+    """Allow the cascade of the model NAME to answer customers. It must have passed a comparison."""
     from control.cascades.cascades import CascadeApproval, approve_cascade
     from slipstream.administration import converted
 

@@ -17,8 +17,9 @@ objective_option = click.option(
     "objectives",
     multiple=True,
     metavar="TOKENS:TTFT:TPOT",
-    help="Measure of goodput, in ms, for prompts of up to TOKENS; several times, the shortest first; without TOKENS "
-    "for all longer ones. TPOT 0: none.  [default: in `tools bench` those of its deployment, else Slipstream's own]",
+    help="Objective in ms by which goodput is measured, for prompts of up to TOKENS. Repeat it for several lengths, "
+    "shortest first; leave out TOKENS for all longer prompts. A TPOT of 0 means none.  [default: in `tools "
+    "bench` the deployment's objectives, otherwise Slipstream's own]",
 )
 
 

@@ -21,13 +21,15 @@ def config_option(function: Function) -> Function:
         "--config",
         "config_file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Settings file (TOML). Default: slipstream.toml here, if there is one.",
+        help="Settings file (TOML). Default: slipstream.toml in the working directory, if it exists.",
     )(function)
 
 
 def data_option(function: Function) -> Function:
     """Add `--data FOLDER`."""
-    return click.option("--data", metavar="FOLDER", help="Data folder. Default: .slipstream here.")(function)
+    return click.option("--data", metavar="FOLDER", help="Data folder. Default: .slipstream in the working directory.")(
+        function
+    )
 
 
 class Deployment(NamedTuple):
@@ -72,7 +74,7 @@ def metrics_port_option(section: str) -> Callable[[Function], Function]:
         f"{section}__metrics__port",
         type=int,
         metavar="PORT",
-        help=f"Port for Prometheus metrics; 0: none. Default: {section}.metrics.port.",
+        help=f"Port for Prometheus metrics; 0 turns them off. Default: {section}.metrics.port.",
     )
 
 

@@ -37,7 +37,7 @@ def list_command() -> None:
 @operated(organizations, AdminOperation("tenants.organizations.create_organization"))
 @click.argument("name")
 def create(made: Organization) -> object:
-    """Make an organization and print its id."""
+    """Create an organization and print its id."""
     return made.id
 
 
@@ -46,8 +46,8 @@ def create(made: Organization) -> object:
 @click.option(
     "--store-prompts/--no-store-prompts",
     required=True,
-    help="Whether what its people ask at gaps, and are answered, and where its prompts differ from those before, is"
-    " kept for its own administrators. Off deletes it.",
+    help="Store the texts at gaps, their completions, and the places where prompts differ from earlier ones, for the "
+    "organization's own administrators. --no-store-prompts deletes what is stored.",
 )
 def update(after: Organization) -> str:
     """Change the organization WHICH (id or name)."""
@@ -57,12 +57,12 @@ def update(after: Organization) -> str:
 @operated(organizations, AdminOperation(UPDATE, WHICH, disabled=True))
 @click.argument("which")
 def disable(after: Organization) -> str:
-    """Refuse all keys of the organization WHICH (id or name), everywhere within a second."""
+    """Refuse all keys of the organization WHICH (id or name). All gateways follow within a second."""
     return f"disabled {after.name}"
 
 
 @operated(organizations, AdminOperation(UPDATE, WHICH, disabled=False))
 @click.argument("which")
 def enable(after: Organization) -> str:
-    """Let the organization WHICH (id or name) in again."""
+    """Accept the keys of the organization WHICH (id or name) again."""
     return f"enabled {after.name}"

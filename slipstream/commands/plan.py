@@ -33,62 +33,83 @@ TOKENS = Finite(min=1, max=100_000_000)
     default=MODELS[0],
     show_default=True,
     metavar="NAME|FOLDER",
-    help=f"{', '.join(MODELS)}, or a Hugging Face folder, of which config.json is read.",
+    help=f"Model: {', '.join(MODELS)}, or a Hugging Face folder with a config.json.",
 )
-@click.option("--gpu", "gpus", type=click.Choice(GPUS), multiple=True, help="Several times compares.  [default: h100]")
+@click.option(
+    "--gpu",
+    "gpus",
+    type=click.Choice(GPUS),
+    multiple=True,
+    help="GPU type. Repeat to compare several.  [default: h100]",
+)
 @click.option(
     "--precision",
     "precisions",
     type=click.Choice(PRECISIONS),
     multiple=True,
-    help="Several times compares. Default: fp8 where the GPU has it, else bf16. nvfp4 is a projection.",
+    help="Number format of the weights. Repeat to compare several. Default: fp8 if the GPU supports it, otherwise "
+    "bf16. nvfp4 is a projection.",
 )
 @click.option(
     "--tensor-parallel",
     type=click.IntRange(1, 64),
     metavar="GPUS",
-    help="GPUs of a replica. Default: the cheapest number.",
+    help="Number of GPUs per replica. Default: the cheapest number.",
 )
 @click.option(
     "--trace",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="The workload, from `slipstream usage workload --export`; the options below replace parts of it.",
+    help="Workload from `slipstream usage workload --export`. The options below replace parts of it.",
 )
-@click.option("--requests-per-s", type=RATE, help="At the peak.")
+@click.option("--requests-per-s", type=RATE, help="Request rate at the peak.")
 @click.option("--prompt-tokens", type=TOKENS, help="Mean.")
 @click.option("--output-tokens", type=TOKENS, help="Mean.")
-@click.option("--cached", type=Finite(0, 1, max_open=True), help="Part of the prompt tokens. Default: 0.")
-@click.option("--context-tokens", type=click.IntRange(min=1), help="Longest prompt and answer. Default: the means.")
+@click.option(
+    "--cached",
+    type=Finite(0, 1, max_open=True),
+    help="Share of the prompt tokens that are found in the prefix cache. Default: 0.",
+)
+@click.option(
+    "--context-tokens",
+    type=click.IntRange(min=1),
+    help="Maximum length of prompt and response together. Default: the sum of the means.",
+)
 @click.option(
     "--prompt-cv",
     type=Finite(0, 100),
-    help="Deviation of the prompts' lengths over their mean: 0 all alike. Default: 1.",
+    help="Standard deviation of the prompt lengths divided by their mean; 0 if all are equal. Default: 1.",
 )
 @click.option(
     "--average",
     type=Finite(0, 1, min_open=True),
-    help="Mean load over the month as part of the peak. Default: 1.",
+    help="Mean load over the month as a share of the peak. Default: 1.",
 )
-@click.option("--ttft-ms", type=ABOVE_0, default=700.0, show_default=True, help="Promised time to first token, p99.")
-@click.option("--tpot-ms", type=ABOVE_0, default=40.0, show_default=True, help="Promised time per token, on average.")
-@click.option("--gap-ms", type=ABOVE_0, help="Longest pause in a stream; makes chunks smaller. Default: none.")
+@click.option(
+    "--ttft-ms", type=ABOVE_0, default=700.0, show_default=True, help="Objective for the time to first token, p99."
+)
+@click.option("--tpot-ms", type=ABOVE_0, default=40.0, show_default=True, help="Objective for the mean time per token.")
+@click.option(
+    "--gap-ms",
+    type=ABOVE_0,
+    help="Objective for the longest pause in a stream, which makes chunks smaller. Default: none.",
+)
 @click.option(
     "--price",
     "prices",
     multiple=True,
     metavar="GPU=DOLLARS",
-    help="Price of a GPU and hour, as h100=2.50. Default: a published list.",
+    help="Hourly price of a GPU, such as h100=2.50. Repeat for several. Default: a published list.",
 )
 @click.option(
     "--transfer-gb-s",
     type=ABOVE_0,
     default=50.0,
     show_default=True,
-    help="Between machines, for keys and values of split pools; 50 is a 400 Gbit/s link.",
+    help="Bandwidth between machines for the keys and values of split pools, in GB/s; 50 is a 400 Gbit/s link.",
 )
 @click.option("--errors", "with_errors", is_flag=True, help="Show the measured error of each figure.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(
     model: str,
     gpus: Sequence[str],
@@ -112,7 +133,8 @@ def plan(
 ) -> None:
     """Size hardware for a workload: machines, the first bottleneck, cost.
 
-    The report begins with the answer. Everything is arithmetic; --errors shows the errors last measured.
+    The report begins with the answer. All figures are computed, not measured; --errors shows how far the last
+    measurements differed from them.
 
     \b
     Examples:

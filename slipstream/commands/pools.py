@@ -29,7 +29,7 @@ HEAD = ("pool", "driver", "replica", "weight", "url", "hardware")
 
 @click.group()
 def pools() -> None:
-    """List and change pools of engines, without a restart. Their state: `slipstream fleet`.
+    """List and change pools of engines, without a restart. `slipstream fleet` shows their state.
 
     \b
     Examples:
@@ -50,24 +50,34 @@ def list_command(found: FleetPools) -> str:
 @operated(pools, AdminOperation("fleet.pools.get_pool", PathValue(None, ("name",))))
 @click.argument("name")
 def show(found: Pool) -> str:
-    """Show the pool NAME as JSON, as `set --file` takes it; absent fields have their defaults."""
+    """Print the pool NAME as JSON, in the format of `set --file`. Absent fields have their defaults."""
     return msgspec.json.format(msgspec.json.encode(found).decode())
 
 
 @pools.command(name="set")
-@click.option("--file", type=FILE, help="Its fields, as in [[pools]] of the settings: TOML, or JSON by the ending.")
-@click.option("--driver", help="embedded, sglang, tensorrt_llm, vllm, llama_cpp, or openai for all others.")
-@click.option("--replica", "replicas", multiple=True, metavar="ID=URL", help="One of its engines; repeat for each.")
-@click.option("--max-concurrency", type=int, help="Most concurrent requests on each replica.")
-@click.option("--api-key-file", help="File with the engines' own key, where gateways, router and worker run.")
-@click.option("--api-key-env", help="Environment variable with the key, on gateways, router and worker.")
-@click.option("--price-per-replica-hour", type=float, help="In the deployment's currency.")
-@click.option("--hardware", help="Hardware of its replicas, for people and reports.")
-@click.option("--tensor-parallel", type=int, help="GPUs that each replica is spread over; for reports.")
+@click.option(
+    "--file",
+    type=FILE,
+    help="File with the pool's fields, as in [[pools]] of the settings: TOML, or JSON if the name ends in .json.",
+)
+@click.option(
+    "--driver", help="Driver: embedded, sglang, tensorrt_llm, vllm, llama_cpp, or openai for any other engine."
+)
+@click.option(
+    "--replica", "replicas", multiple=True, metavar="ID=URL", help="An engine of the pool. Repeat for each engine."
+)
+@click.option("--max-concurrency", type=int, help="Maximum number of concurrent requests at each replica.")
+@click.option(
+    "--api-key-file", help="File with the engines' own API key, on the machines of gateways, router and worker."
+)
+@click.option("--api-key-env", help="Environment variable of gateways, router and worker that holds the API key.")
+@click.option("--price-per-replica-hour", type=float, help="Hourly cost of a replica, in the deployment's currency.")
+@click.option("--hardware", help="Hardware of the replicas, as reports show it.")
+@click.option("--tensor-parallel", type=int, help="Number of GPUs per replica, for reports.")
 @click.argument("name")
 @edit_options
 def set_command(how: How, name: str, file: Path | None, replicas: tuple[str, ...], **options: Any) -> None:
-    """Add the pool NAME, or change the given fields. Single replicas: `slipstream fleet replicas`."""
+    """Add the pool NAME, or change the given fields. Use `slipstream fleet replicas` for single replicas."""
     from contracts.desired_state import Pool
     from control.fleet.pools import get_pool, put_pool
     from slipstream.administration import converted
@@ -112,19 +122,19 @@ def replicas() -> None:
 
 @replicas.command()
 @click.option("--weight", type=float, help="Share of the pool's load. Default: 1.")
-@click.option("--hardware", help="Its hardware, for people and reports.")
-@click.option("--context-tokens", type=int, help="Longest prompt and answer it takes. Default: the model's.")
-@click.option("--kv-events", help="ZeroMQ endpoint of its KV events.")
-@click.option("--kv-events-replay", help="ZeroMQ endpoint that repeats them.")
+@click.option("--hardware", help="Hardware of the replica, as reports show it.")
+@click.option(
+    "--context-tokens", type=int, help="Maximum length of prompt and response together. Default: the model's limit."
+)
+@click.option("--kv-events", help="ZeroMQ endpoint of the replica's KV events.")
+@click.option("--kv-events-replay", help="ZeroMQ endpoint that resends missed KV events.")
 @click.argument("pool")
 @click.argument("replica_id")
 @click.argument("url")
 @edit_options
 def add(how: How, pool: str, replica_id: str, url: str, **options: Any) -> None:
-    """Add the engine at URL to POOL as REPLICA_ID, or replace the one with that id, and report whether it answers.
-
-    Before it is added, --probe also compares its models and context with the promised ones.
-    """
+    """Add the engine at URL to POOL as REPLICA_ID, or replace the replica with that id, and report whether it answers.
+    With --probe, the command first compares the engine's models and context with the settings."""
     from contracts.desired_state import Replica
     from control.fleet.pools import put_replica
     from slipstream.administration import converted

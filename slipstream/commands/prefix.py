@@ -34,10 +34,10 @@ HEAD = (
     metavar="MOMENT",
     default="24h",
     show_default=True,
-    help=f"{MOMENT} Rounded down to the whole hour: sums are by hour.",
+    help=f"Start of the period: {MOMENT}. It is rounded down to the whole hour, because sums are by hour.",
 )
-@click.option("--hours", "by_hour", is_flag=True, help="Each hour separately.")
-@click.option("--json", "as_json", is_flag=True, help="The rows by hour and the drops, one JSON object per line.")
+@click.option("--hours", "by_hour", is_flag=True, help="Show each hour separately.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows by hour and the drops, one JSON object per line.")
 def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: bool, as_json: bool) -> None:
     """Show how much of an organization's prompts repeats, and why the rest does not.
 

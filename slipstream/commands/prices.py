@@ -70,22 +70,25 @@ async def _listed(call: AdminCall, options: dict[str, Any]) -> Noted:
     },
     more="/prices",
 )
-@click.option("--model", help="Only this model's.")
+@click.option("--model", help="Only prices of this model.")
 def list_command() -> None:
-    """List prices, past and coming ones too, the newest first; and which models have none."""
+    """List past, current and coming prices, newest first, and the models without a price."""
 
 
 @operated(prices, AdminOperation("billing.prices.create_price"), "set")
-@click.option("--input", "input_micro", type=Money(), required=True, help="For a million prompt tokens.")
-@click.option("--output", "output_micro", type=Money(), required=True, help="For a million generated tokens.")
+@click.option("--input", "input_micro", type=Money(), required=True, help="Price of a million prompt tokens.")
+@click.option("--output", "output_micro", type=Money(), required=True, help="Price of a million generated tokens.")
 @click.option(
     "--cached-input",
     "cached_input_micro",
     type=Money(),
-    help="Prompt tokens already in the cache. Default: a tenth of input.",
+    help="Price of a million prompt tokens that are already in the cache. Default: a tenth of --input.",
 )
 @click.option(
-    "--cache-write", "cache_write_micro", type=Money(), help="Prompt tokens put in a cache. Default: as input."
+    "--cache-write",
+    "cache_write_micro",
+    type=Money(),
+    help="Price of a million prompt tokens that are written to the cache. Default: --input.",
 )
 @click.option(
     "--offline",
@@ -97,12 +100,22 @@ def list_command() -> None:
     help="Price of batches and other offline requests, in percent of the full price.",
 )
 @click.option(
-    "--from", "valid_from", type=MOMENT, metavar="DATE", help="UTC. Default: now for a first price, else in a minute."
+    "--from",
+    "valid_from",
+    type=MOMENT,
+    metavar="DATE",
+    help="Start of the price (UTC). Default: now for a first price, otherwise in a minute.",
 )
-@click.option("--until", "valid_until", type=MOMENT, metavar="DATE", help="UTC. Default: until another price is set.")
+@click.option(
+    "--until",
+    "valid_until",
+    type=MOMENT,
+    metavar="DATE",
+    help="End of the price (UTC). Default: until another price is set.",
+)
 @click.argument("model")
 def set_command(price: CreatedPrice) -> str:
-    """Set the price of MODEL from a moment on; the price before ends there."""
+    """Set the price of MODEL from a given time. The previous price ends at that time."""
     if price.warning is not None:
         to_end = command(f"customers prices end {price.version}")
         print(f"warning: {price.warning} Take it back: {to_end}", file=sys.stderr)
@@ -120,10 +133,16 @@ async def _end(call: AdminCall, options: dict[str, Any]) -> ModelPrice:
 
 
 @operated(prices, _end)
-@click.option("--at", type=MOMENT, metavar="DATE", help="UTC. Default: in a minute, the earliest possible.")
+@click.option(
+    "--at",
+    type=MOMENT,
+    metavar="DATE",
+    help="End of the price (UTC). Default: in a minute, the earliest possible time.",
+)
 @click.argument("which")
 def end(price: ModelPrice) -> str:
-    """End the price WHICH, a model or a version; one that has not begun is taken back, and the one before goes on."""
+    """End the price WHICH (a model or a version). A price that has not begun is withdrawn, and the previous one
+    continues."""
     if _state(price) == "coming":
         return f"withdrawn before it took effect: {_spoken(price)}"
     assert price.valid_until is not None

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 @click.command()
 @config_option
 @data_option
-@click.option("--instance", default="0", show_default=True, help="Name of this instance, stable over restarts.")
+@click.option("--instance", default="0", show_default=True, help="Name of this instance. Keep it across restarts.")
 @metrics_port_option("gateway")
 def gateway(config_file: Path | None, data: str | None, instance: str, **overrides: int | None) -> None:
     """Run one gateway instance."""
@@ -59,11 +59,16 @@ def control(config_file: Path | None, data: str | None, **overrides: str | int |
 @config_option
 @data_option
 @click.option("--model", "engine__model", metavar="PATH", help="Hugging Face folder or GGUF file.")
-@click.option("--name", "engine__name", help="Name it is served under. Default: the folder's or file's.")
+@click.option(
+    "--name", "engine__name", help="Name under which the model is served. Default: the name of the folder or file."
+)
 @click.option("--host", "engine__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", "engine__port", type=int, help="Port to listen on.")
 @click.option(
-    "--context-tokens", "engine__context_tokens", type=int, help="Longest prompt and output. Default: as made."
+    "--context-tokens",
+    "engine__context_tokens",
+    type=int,
+    help="Maximum length of prompt and output together. Default: the model's own limit.",
 )
 @click.option(
     "--speculation",
@@ -91,7 +96,7 @@ def engine(config_file: Path | None, data: str | None, **overrides: str | int | 
     "queues",
     type=click.Choice([queue.value for queue in Queue]),
     multiple=True,
-    help="Queue to serve; may be given again. Default: every queue.",
+    help="Queue to serve. Repeat for several. Default: all queues.",
 )
 @metrics_port_option("worker")
 def worker(config_file: Path | None, data: str | None, queues: tuple[str, ...], **overrides: int | None) -> None:

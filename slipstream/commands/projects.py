@@ -13,7 +13,9 @@ from slipstream.operated import MAX_LISTED, ORGANIZATION, AdminOperation, PathVa
 if TYPE_CHECKING:
     from control.tenants.projects import Project
 
-organization_option = click.option("--organization", default="demo", show_default=True, help="Id or name.")
+organization_option = click.option(
+    "--organization", default="demo", show_default=True, help="Organization: id or name."
+)
 
 
 def none_in(organization: str) -> str:
@@ -46,11 +48,21 @@ def list_command() -> None:
 
 @operated(projects, AdminOperation("tenants.projects.create_project", ORGANIZATION))
 @organization_option
-@click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. Default: all.")
-@click.option("--tier", "tiers", multiple=True, help="A tier its keys may use; repeat. Default: both.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    help="A model that the project's keys may use. Repeat for several. Default: all models.",
+)
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    help="A tier that the project's keys may use. Repeat for several. Default: both tiers.",
+)
 @click.argument("name")
 def create(made: Project) -> object:
-    """Make a project and print its id."""
+    """Create a project and print its id."""
     return made.id
 
 
@@ -58,16 +70,26 @@ def create(made: Project) -> object:
     projects, AdminOperation("tenants.projects.update_project", PathValue("project_named", ("organization", "which")))
 )
 @organization_option
-@click.option("--model", "models", multiple=True, help="A model its keys may use; repeat. `all`: every model.")
-@click.option("--tier", "tiers", multiple=True, help="A tier its keys may use; repeat. `all`: both.")
-@click.option("--disable/--enable", "disabled", default=None, help="Refuse its keys, or accept them again.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    help="A model that the project's keys may use; `all` allows every model. Repeat for several.",
+)
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    help="A tier that the project's keys may use; `all` allows both. Repeat for several.",
+)
+@click.option("--disable/--enable", "disabled", default=None, help="Refuse the project's keys, or accept them again.")
 @click.option(
     "--allow-reviews/--no-reviews",
     "allow_reviews",
     default=None,
-    help="Whether reviewers may read prompts and responses of its keys. Off deletes them.",
+    help="Allow reviewers to read prompts and responses of the project's keys. --no-reviews deletes the stored ones.",
 )
 @click.argument("which")
 def update(after: Project) -> str:
-    """Change the project WHICH (id or name); gateways follow within a second."""
+    """Change the project WHICH (id or name). All gateways follow within a second."""
     return f"{after.name}: {'disabled' if after.disabled_at else 'active'}{', reviewed' if after.allow_reviews else ''}"

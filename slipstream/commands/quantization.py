@@ -41,10 +41,11 @@ held_out_option = click.option(
     "--text",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="As for calibrate; without it, held-out questions of the slices with their right answers, for a chat model.",
+    help="Texts as for `calibrate`. Default: held-out questions of the slices with their correct answers, for a chat "
+    "model.",
 )
 window_option = click.option("--window", default=512, show_default=True, help="Tokens per passage.")
-tokens_option = click.option("--tokens", default=32_768, show_default=True, help="Tokens of --text in all.")
+tokens_option = click.option("--tokens", default=32_768, show_default=True, help="Total number of tokens from --text.")
 output_option = click.option(
     "--output", type=click.Path(path_type=Path), metavar="FILE", help="File for the result as JSON."
 )
@@ -56,25 +57,45 @@ keep_list_option = click.option(
     "--keep-list",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File that --export of sensitivity or gate wrote.",
+    help="File that `sensitivity --export` or `gate --export` wrote.",
 )
 _SCHEME_OPTIONS = (
     click.option("--scheme", "name", type=click.Choice(["int8", "fp8"]), default="fp8", show_default=True),
     click.option(
-        "--weights", type=click.Choice(["tensor", "channel"]), default="channel", show_default=True, help="fp8: scales."
+        "--weights",
+        type=click.Choice(["tensor", "channel"]),
+        default="channel",
+        show_default=True,
+        help="Granularity of the fp8 scales of weights.",
     ),
     click.option(
         "--activations",
         type=click.Choice(["none", "token", "tensor"]),
         default="token",
         show_default=True,
-        help="fp8: scales.",
+        help="Granularity of the fp8 scales of activations; none leaves activations unrounded.",
     ),
-    click.option("--calibration", default="", metavar="FILE", help="For --activations tensor."),
-    click.option("--also", multiple=True, metavar="PART", help="Round it too: head, embedding, 'layers.*.kv'."),
-    click.option("--keep", multiple=True, metavar="PART", help="Do not round it, as layers.0.qkv or 'layers.1.*'."),
-    click.option("--kl-budget", default=0.02, show_default=True, help="Highest KL per token, to be proven."),
-    click.option("--held-out", default=30, show_default=True, help="Without --text: questions of each slice."),
+    click.option(
+        "--calibration", default="", metavar="FILE", help="File that `calibrate` wrote, for --activations tensor."
+    ),
+    click.option(
+        "--also",
+        multiple=True,
+        metavar="PART",
+        help="A part to round too, such as head, embedding or 'layers.*.kv'. Repeat for several.",
+    ),
+    click.option(
+        "--keep",
+        multiple=True,
+        metavar="PART",
+        help="A part not to round, such as layers.0.qkv or 'layers.1.*'. Repeat for several.",
+    ),
+    click.option(
+        "--kl-budget", default=0.02, show_default=True, help="Maximum KL divergence per token, which must be proven."
+    ),
+    click.option(
+        "--held-out", default=30, show_default=True, help="Without --text: number of questions of each slice."
+    ),
 )
 
 
@@ -97,7 +118,7 @@ def quantization() -> None:
 @tokens_option
 @output_option
 def calibrate(folder: Path, text: Path, window: int, tokens: int, output: Path | None) -> None:
-    """Find the largest input of every layer, for activation scales that are fixed beforehand."""
+    """Find the largest input of every layer, for fixed activation scales."""
     from engines.embedded.quantization.calibration import calibrate as run
 
     found = run(folder, _passages(folder, text, window, tokens, 0, 0))
@@ -119,15 +140,28 @@ def calibrate(folder: Path, text: Path, window: int, tokens: int, output: Path |
     "--calibration",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File that calibrate wrote: one fixed scale of inputs per matrix. Default: one per token and output channel.",
+    help="File that `calibrate` wrote, for one fixed input scale per matrix. Default: scales per token and output "
+    "channel.",
 )
 @keep_list_option
-@click.option("--kv-cache", type=click.Choice(["auto", "fp8"]), default="auto", show_default=True, help="fp8: scales.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="New or empty.")
+@click.option(
+    "--kv-cache",
+    type=click.Choice(["auto", "fp8"]),
+    default="auto",
+    show_default=True,
+    help="With fp8, engines keep keys and values in FP8, with scales from the calibration.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="Output folder, which must be new or empty.",
+)
 def export(
     folder: Path, toolchain: Toolchain, calibration: Path | None, keep_list: Path | None, kv_cache: str, output: Path
 ) -> None:
-    """Write the model as an FP8 checkpoint that engines load: weights, scales and what is not rounded."""
+    """Write the model as an FP8 checkpoint that engines can load: weights, scales and the unrounded parts."""
     from engines.embedded.quantization.calibration import read_calibration
     from tools.quantization.fp8_checkpoint import write
     from tools.quantization.keep_list import read_keep_list
@@ -166,7 +200,7 @@ def sensitivity(
     as_json: bool,
     **scheme: Any,
 ) -> None:
-    """Round each part alone and measure KL per token on held-out text; name the parts to keep."""
+    """Round each part alone, measure KL per token on held-out text, and name the parts to keep."""
     from tools.quantization.sensitivity import measure
 
     passages = _passages(folder, text, window, tokens, held_out, 0)
@@ -186,10 +220,10 @@ def sensitivity(
 @tokens_option
 @scheme_options
 @click.option("--margin", default=0.02, show_default=True, help="Share of items by which a slice may be worse.")
-@click.option("--slices", default=DEFAULT_SLICES, show_default=True, help="With commas; none for none.")
+@click.option("--slices", default=DEFAULT_SLICES, show_default=True, help="Slices, separated by commas, or `none`.")
 @click.option("--items", default=1600, show_default=True, help="Maximum number of items of each slice.")
 @click.option(
-    "--first-seed", default=0, show_default=True, help="Seed of the first item; another one asks other items."
+    "--first-seed", default=0, show_default=True, help="Seed of the first item. Another seed selects other items."
 )
 @keep_list_option
 @output_option
@@ -212,10 +246,11 @@ def gate(
     as_json: bool,
     **scheme: Any,
 ) -> None:
-    """Judge a rounded model against itself: KL per token, next tokens, and each slice separately.
+    """Compare a rounded model with the original: KL per token, next tokens, and each slice separately.
 
-    Passes once over the texts for each part, then asks the slices' items of both models: minutes on a processor for a
-    model of 10 million parameters. Progress is printed with the elapsed seconds.
+    The command goes over the texts once for each part, then asks both models the items of the slices. This takes
+    minutes on a processor for a model of 10 million parameters; the progress shows the elapsed seconds. Exit code 0:
+    pass; 1: fail, or an error; 2: a wrong option; 3: inconclusive. A pass is a proof, not merely a lack of evidence.
 
     Exit code: 0 pass, 1 fail (or an error), 2 a wrong option, 3 inconclusive. A pass is proof, not a lack of evidence.
     """

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from control.releases.releases import ReleaseDetail, ReleaseReason, ReleaseSummary
 
 WATCH_EVERY_S = 2.0
-json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
-reason_option = click.option("--reason", required=True, help="Why, for the release's steps and the audit log.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+reason_option = click.option("--reason", required=True, help="Reason, for the release's steps and the audit log.")
 
 
 @click.group(cls=Group)
@@ -44,41 +44,53 @@ def releases() -> None:
 
 @releases.command()
 @deployment_options
-@click.option("--model", required=True, help="The model, by its name.")
-@click.option("--candidate", "candidate_pool", required=True, help="The pool that is to serve it.")
-@click.option("--engine-model", help="Its engines' name for the model, if not the model's own.")
-@click.option("--control", "control_pool", default="", help="Fresh replicas of the baseline, for the control arm.")
+@click.option("--model", required=True, help="Name of the model.")
+@click.option("--candidate", "candidate_pool", required=True, help="Pool that serves the new version.")
+@click.option("--engine-model", help="Name of the model on the candidate's engines, if it differs.")
+@click.option(
+    "--control", "control_pool", default="", help="Pool with fresh replicas of the baseline, for the control arm."
+)
 @click.option(
     "--stages",
     default="shadow,1,5,25,100",
     show_default=True,
-    help="Percentages of the sessions, rising to 100; shadow: requests are copied.",
+    help="Percentages of the sessions, rising to 100. In the stage `shadow`, requests are only copied.",
 )
 @click.option(
     "--slice",
     "slices",
     multiple=True,
-    help="A slice of the model's tier to pass before the shadow stage ends; several times.",
+    help="A slice of the model's tier that the candidate must pass before the shadow stage ends. Repeat for several.",
 )
 @click.option(
     "--slice-margin",
     "slice_margins",
     multiple=True,
     metavar="[SLICE=]SHARE",
-    help="How much lower a slice's score may be, 0 to 1, of one slice or of all others.  [default: 0.02]",
+    help="Tolerated loss in score from 0 to 1, for one slice or for all others.  [default: 0.02]",
 )
 @click.option(
     "--slice-items", "slice_budget_items", type=int, help="Maximum number of items of a slice.  [default: 1600]"
 )
-@click.option("--slice-correlation", type=float, help="Correlation of a template's rare losses.  [default: 0.05]")
+@click.option(
+    "--slice-correlation",
+    type=float,
+    help="Assumed correlation of rare losses among items of a template.  [default: 0.05]",
+)
 @click.option(
     "--shadow-share",
     type=float,
     default=0.05,
     show_default=True,
-    help="Part of the sessions whose requests are copied before all traffic, 0 to 1.",
+    help="Share of the sessions, 0 to 1, whose requests are copied to the candidate in each stage before 100 %.",
 )
-@click.option("--shadow-least", type=int, default=100, show_default=True, help="Copies that both sides must answer.")
+@click.option(
+    "--shadow-least",
+    type=int,
+    default=100,
+    show_default=True,
+    help="Number of copied requests that both sides must answer.",
+)
 @click.option(
     "--tolerance", type=float, help="Tolerated increase in latency, as a fraction from 0 to 0.5.  [default: 0.1]"
 )
@@ -86,27 +98,45 @@ def releases() -> None:
     "--error-margin", type=float, help="Tolerated increase in the share of failed requests.  [default: 0.005]"
 )
 @click.option(
-    "--goodput-margin", type=float, help="Tolerated increase in the share that misses objectives.  [default: 0.02]"
+    "--goodput-margin",
+    type=float,
+    help="Tolerated increase in the share of requests that miss their objectives.  [default: 0.02]",
 )
 @click.option("--alpha", type=float, help="Probability of rolling back a candidate that is no worse.  [default: 0.05]")
 @click.option(
-    "--promotion-alpha", type=float, help="Probability of promoting a candidate worse by a margin.  [default: 0.05]"
+    "--promotion-alpha",
+    type=float,
+    help="Probability of promoting a candidate that is worse by a margin.  [default: 0.05]",
 )
-@click.option("--quantiles", help="Latencies compared at, of the baseline's.  [default: 0.25,0.5, … 0.99,0.995]")
+@click.option(
+    "--quantiles",
+    help="Quantiles of the baseline's latency at which the two are compared.  [default: 0.25,0.5, … 0.99,0.995]",
+)
 @click.option(
     "--promoted-quantile",
     type=float,
-    help="The one of these quantiles that must be proven.  [default: 0.99, else the highest]",
+    help="The quantile among them that must be proven.  [default: 0.99, otherwise the highest]",
 )
-@click.option("--cold-requests", type=int, help="First requests of each stage, which do not count.  [default: 50]")
 @click.option(
-    "--max-sessions", "most_units", type=int, help="Sessions after which an undecided stage is held.  [default: 200000]"
+    "--cold-requests", type=int, help="Number of first requests of each stage that do not count.  [default: 50]"
 )
-@click.option("--min-votes", "least_votes", type=int, help="Decisive votes of reviewers that it needs.  [default: 0]")
+@click.option(
+    "--max-sessions",
+    "most_units",
+    type=int,
+    help="Number of sessions after which an undecided stage is held.  [default: 200000]",
+)
+@click.option(
+    "--min-votes",
+    "least_votes",
+    type=int,
+    help="Number of decisive votes that the release needs from reviewers.  [default: 0]",
+)
 @click.option(
     "--least",
     "least_units",
-    help="Sessions that each arm needs, one number for each stage between shadow and 100.  [default: 200,500,1000]",
+    help="Number of sessions that each arm needs: one number for each stage between shadow and 100.  [default: "
+    "200,500,1000]",
 )
 @json_option
 def start(
@@ -140,10 +170,10 @@ def start(
 
 @releases.command(name="list")
 @deployment_options
-@click.option("--model", help="Only this model's.")
+@click.option("--model", help="Only releases of this model.")
 @json_option
 def list_command(deployment: Deployment, model: str | None, as_json: bool) -> None:
-    """List the last hundred releases, the newest first."""
+    """List the last hundred releases, newest first."""
     from control.releases.releases import ReleaseQuery, list_releases
     from slipstream.administration import administer
 
@@ -163,7 +193,8 @@ def list_command(deployment: Deployment, model: str | None, as_json: bool) -> No
 @click.argument("release")
 @json_option
 def show(deployment: Deployment, release: str, as_json: bool) -> None:
-    """Show RELEASE (an id, or a model for its newest): its stage, the evidence so far, and what is missing."""
+    """Show the stage of RELEASE (an id, or a model for its newest release), the evidence so far, and the missing
+    evidence."""
     _show(_detail(deployment, release), as_json)
 
 
@@ -205,7 +236,7 @@ def hold(deployment: Deployment, release: str, reason: str, as_json: bool) -> No
 @deployment_options
 @click.argument("release")
 @reason_option
-@click.option("--more-units", type=int, default=0, help="Sessions to add to a spent budget of evidence.")
+@click.option("--more-units", type=int, default=0, help="Number of sessions to add to a spent evidence budget.")
 @json_option
 def resume(deployment: Deployment, release: str, reason: str, more_units: int, as_json: bool) -> None:
     """Resume the automatic promotion of RELEASE."""
@@ -234,7 +265,7 @@ def promote(deployment: Deployment, release: str, reason: str, as_json: bool) ->
 @reason_option
 @json_option
 def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -> None:
-    """Send no more sessions to the candidate of RELEASE. Needs no worker; running streams finish."""
+    """Send no more sessions to the candidate of RELEASE. This needs no worker. Running streams finish."""
     from control.releases.releases import roll_back_release
 
     _by_hand(deployment, release, roll_back_release, _reason(reason), as_json)
@@ -245,10 +276,8 @@ def rollback(deployment: Deployment, release: str, reason: str, as_json: bool) -
 @click.argument("release")
 @json_option
 def replay(deployment: Deployment, release: str, as_json: bool) -> None:
-    """Judge every step of RELEASE again from its evidence, and compare each verdict with the stored one.
-
-    Exits with status 1 if one differs in any byte, or a step does not follow from it.
-    """
+    """Judge every step of RELEASE again from its evidence, and compare each verdict with the stored one. Exit code 1: a
+    verdict differs, or a step does not follow from its verdict."""
     from control.releases import store
     from control.releases.rollout.judging import Replayed
     from control.releases.rollout.judging import replay as judged_again

@@ -53,19 +53,19 @@ def requests() -> None:
 @requests.command(name="list")
 @deployment_options
 @organization_option
-@click.option("--project", help="Only requests of this project: id or name.")
-@click.option("--key", help="Only requests of this key: its id, its sk-slip-… as `keys list` shows it, or its name.")
+@click.option("--project", help="Only requests of this project (id or name).")
+@click.option("--key", help="Only requests of this key: its id, its sk-slip-… from `keys list`, or its name.")
 @click.option("--status", type=click.IntRange(100, 599), help="Only this HTTP status, such as 429.")
 @click.option("--error-code", help="Only this error code, such as insufficient_quota.")
 @click.option("--model", help="Only requests to this model.")
 @click.option("--session", help="Only requests of this session, as its client names it.")
 @click.option("--since", "start", type=moment, metavar="MOMENT", help=MOMENT)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_command(
     deployment: Deployment, organization: str, project: str | None, key: str | None, as_json: bool, **options: object
 ) -> None:
-    """List an organization's requests, including refused ones, newest first; never their content."""
+    """List an organization's requests, including refused ones, without their content, newest first."""
     from control.requests.requests import RequestQuery, list_requests
     from slipstream.administration import administer, converted
     from slipstream.tenants import key_named, organization_named, project_named
@@ -106,13 +106,20 @@ def list_command(
 @requests.command()
 @deployment_options
 @organization_option
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="The newest turns at most.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=50,
+    show_default=True,
+    help="Maximum number of turns, newest first.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("session_id")
 def session(deployment: Deployment, organization: str, limit: int, as_json: bool, session_id: str) -> None:
-    """Show the session SESSION_ID, as its client names it: turns, gaps, lost prompt tokens and their cause, cost.
+    """Show the turns, gaps, lost prompt tokens with their causes, and cost of the session SESSION_ID (the client's name
+    for it).
 
-    Coding agents name their session in a header; `prompt_cache_key` and `user` of a body count too.
+    Coding agents send the session's name in a header. `prompt_cache_key` and `user` in a body also name a session.
     """
     from control.requests.session import SessionQuery, get_session
     from slipstream.administration import administer
@@ -162,13 +169,13 @@ def _number(value: int | None) -> str:
 
 @requests.command()
 @deployment_options
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("request_id")
 def show(deployment: Deployment, as_json: bool, request_id: str) -> None:
-    """Show where the time of REQUEST_ID went, how its tokens came and what it used. Exit code 1 when it is not known.
+    """Show how REQUEST_ID spent its time, how its tokens arrived, and its usage. Exit code 1: there is no such request.
 
-    The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well. Attempts are
-    counted from 0, as in the ledger: another one is another engine, tried because the one before failed.
+    Every response has the id in the header `x-request-id`; the response's own `id` (chatcmpl-…) also works. Attempts
+    are counted from 0, as in the ledger. A further attempt goes to another engine after the previous one failed.
     """
     from slipstream.database import connected
 

@@ -57,14 +57,14 @@ def reviews() -> None:
 
 def filters(command: Function) -> Function:
     """Add the options that all commands but `vote` take."""
-    command = click.option("--release", help="Only pairs of this release, by its id.")(command)
-    return click.option("--model", help="Only runs of this model.")(command)
+    command = click.option("--release", help="Only pairs of the release with this id.")(command)
+    return click.option("--model", help="Only pairs of this model.")(command)
 
 
 @reviews.command(name="next")
 @deployment_options
 @filters
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object; asks nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and prompt for no vote.")
 def next_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
     """Show the next pair that you have not voted on. In a terminal, prompt for votes until you quit."""
     interactive = not as_json and in_terminal()
@@ -90,21 +90,21 @@ def next_command(deployment: Deployment, release: str | None, model: str | None,
 @deployment_options
 @click.argument("review_id")
 @click.argument("choice", type=click.Choice(CHOICES))
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def vote(deployment: Deployment, review_id: str, choice: str, as_json: bool) -> None:
-    """Vote on REVIEW_ID, once and finally: the better answer, both, neither, or skip."""
+    """Vote on REVIEW_ID: the better response, both, neither, or skip. A vote is final."""
     _print(_vote(deployment, _id(review_id), choice), as_json)
 
 
 @reviews.command(name="list")
 @deployment_options
 @filters
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_command(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
     """Print the results of the votes, by release, model and stage.
 
-    `preferred`: of the sessions with a decisive vote, those whose first one was for the candidate, with its 95 %
-    interval.
+    `preferred` is the share of sessions with a decisive vote whose first decisive vote was for the candidate, with its
+    95 % interval.
     """
     from control.shadow.reviews import list_reviews
     from slipstream.administration import administer

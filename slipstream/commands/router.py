@@ -49,12 +49,12 @@ def router(context: click.Context, /, config_file: Path | None, data: str | None
 @config_option
 @data_option
 @control_address_option
-@click.option("--json", "as_json", is_flag=True, help="Print the records as they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print the raw records.")
 def explain(request_id: str, config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
-    """Say why REQUEST_ID was placed where it was, or refused, and how that turned out.
+    """Explain why REQUEST_ID was placed where it was, or refused, and show the result.
 
-    The id stands in every answer as `x-request-id`; the answer's own `id` (chatcmpl-…) will do as well. Attempts are
-    counted from 0, as in the ledger. Exit code 1 when no decision about it is remembered.
+    Every response has the id in the header `x-request-id`; the response's own `id` (chatcmpl-…) also works. Attempts
+    are counted from 0, as in the ledger. Exit code 1: the router remembers no decision about the request.
     """
     from contracts.request_id import request_id_of
     from router.control.client import ControlClient
@@ -77,7 +77,7 @@ def explain(request_id: str, config_file: Path | None, data: str | None, address
 @config_option
 @data_option
 @control_address_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def watch(config_file: Path | None, data: str | None, address: str | None, as_json: bool) -> None:
     """Show decisions as they are made, until Ctrl-C."""
     from router.control.client import ControlClient
@@ -95,12 +95,12 @@ def watch(config_file: Path | None, data: str | None, address: str | None, as_js
 @click.argument("file", type=click.Path(path_type=Path))
 @config_option
 @data_option
-@click.option("--policy", help="Decide with this policy instead of the configured one.")
+@click.option("--policy", help="Use this policy instead of the configured one.")
 def replay(file: Path, config_file: Path | None, data: str | None, policy: str | None) -> None:
     """Replay an event log through the core and compare the decisions.
 
-    The router writes FILE while `router.event_log` names it; a restarted router keeps the previous log as
-    FILE.1. With another --policy the events stay unchanged: engines' responses under that policy are unknown.
+    The router writes FILE if `router.event_log` names it. After a restart, the previous log is FILE.1. With --policy,
+    the recorded events do not change, because the engines' responses under that policy are unknown.
     """
     from router import event_log
 

@@ -26,8 +26,8 @@ REQUESTS_PER_MINUTE, MAX_CONCURRENCY = 600, 16
 @click.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 @deployment_options
 @click.option("--model", help="A chat model, or an alias. Default: the first chat model that the project may use.")
-@click.option("--organization", default="demo", show_default=True, help="Organization that pays, id or name.")
-@click.option("--project", default="default", show_default=True, help="Project of the organization, id or name.")
+@click.option("--organization", default="demo", show_default=True, help="Organization that pays: id or name.")
+@click.option("--project", default="default", show_default=True, help="Project of the organization: id or name.")
 @click.option(
     "--hours", type=click.FloatRange(0, 720, min_open=True), default=12, show_default=True, help="Lifetime of the key."
 )
@@ -50,8 +50,8 @@ def run(
 ) -> None:
     """Start a coding agent on this deployment: CLIENT with ARGUMENTS, and a key that is revoked when it ends.
 
-    The client is configured by its environment and flags alone; its settings files are not changed. Exit code: the
-    client's.
+    The command configures the client only by environment variables and flags, and does not change the client's settings
+    files. It exits with the client's exit code.
 
     \b
     Examples:

@@ -27,14 +27,14 @@ DOWN_TIMEOUT_S = 120.0
 @click.command()
 @deployment_options
 @control_address_option
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(deployment: Deployment, address: str | None, as_json: bool) -> None:
     """Report overall health, and show processes and engines.
 
-    Processes are those of `up`, each with its metrics address; engines are all that the router sees, including those on
-    other machines. Exit code 0: every process is ready, every engine usable and the newest fleet in force; 1: something
-    is not, or nothing runs.
-    Without `up` it lists only the engines, from the router of the settings or of --address.
+    The processes are those of `up`, each with its metrics address. The engines are all that the router knows, including
+    those on other machines. Exit code 0: every process is ready, every engine is usable and the newest version of the
+    fleet is in force; 1: otherwise, or nothing is running. Without `up`, the command lists only the engines, from the
+    router in the settings or at --address.
     """
     from infra.local.child import State
     from infra.local.control import ask
@@ -91,7 +91,7 @@ def _refusals(settings: Settings) -> list[str]:
 def down(deployment: Deployment) -> None:
     """Stop all processes of the data folder, letting requests finish.
 
-    Exit code 1 if it does not stop in time, or if this folder holds no deployment: check --data.
+    Exit code 1: the deployment does not stop in time, or the folder (--data) has no deployment.
     """
     folder = load_settings(deployment.config_file, local__data=deployment.data).data
     if not folder.lock_file.exists():

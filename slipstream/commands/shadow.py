@@ -41,12 +41,12 @@ RATIOS = {
 @click.command()
 @deployment_options
 @filters
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def shadow(deployment: Deployment, release: str | None, model: str | None, as_json: bool) -> None:
     """Compare candidates' responses with those that customers got.
 
-    A table for each release, model and stage, of copied requests (`shadow_share` of a model's canary). Intervals are
-    95 %, and count sessions.
+    The command prints a table of copied requests (`shadow_share` of a model's canary) for each release, model and
+    stage. Intervals are 95 % intervals over sessions.
     """
     from control.shadow.shadow import ShadowQuery, get_shadow
     from slipstream.administration import administer

@@ -24,18 +24,25 @@ MAX_LOAD = 10_000
 
 
 @click.command()
-@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Mooncake or Azure; plain, .gz or .xz.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Trace in the format of Mooncake or Azure; plain, .gz or .xz.",
+)
 @click.option(
     "--recorded",
     is_flag=True,
-    help="The trace's requests at its own times, as `slipstream usage workload --export` writes them; without --load.",
+    help="Send the trace's requests at their recorded times, for a trace from `slipstream usage workload --export`. "
+    "Excludes --load.",
 )
 @click.option("--sessions", is_flag=True, help="Synthetic conversations with shared system prompts (the default).")
 @click.option(
     "--day",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="The day of a product with 10 million users at 1/N: about 5,000/N requests/s at its peak, at 21 h.",
+    help="Simulate a day of a product with 10 million users, scaled by 1/N: about 5,000/N requests/s at the peak, at "
+    "21:00.",
 )
 @click.option(
     "--hours",
@@ -51,9 +58,9 @@ MAX_LOAD = 10_000
     "policies",
     multiple=True,
     metavar="NAME",
-    help="Give it several times: ours, smg, smg_events, dynamo, round_robin, least_load, consistent_hash, or "
-    "core:POLICY, ours with another of its policies. smg is Shepherd Model Gateway's rule, dynamo NVIDIA Dynamo's."
-    "  [default: ours, smg, dynamo, least_load]",
+    help="Policy. Repeat to compare several: ours, smg, smg_events, dynamo, round_robin, least_load, consistent_hash, "
+    "or core:POLICY for another policy of our router. smg is the rule of Shepherd Model Gateway, dynamo that of "
+    "NVIDIA Dynamo.  [default: ours, smg, dynamo, least_load]",
 )
 @click.option(
     "--load", "loads", default="4,8,10", show_default=True, metavar="RATES", help="Requests per second and replica."
@@ -65,30 +72,34 @@ MAX_LOAD = 10_000
     show_default=True,
     help="Length of synthetic conversations.",
 )
-@click.option("--replicas", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Engines in the pool.")
+@click.option(
+    "--replicas", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Number of engines in the pool."
+)
 @click.option("--node", default="70b-fp8-8xh100", show_default=True, help="Modelled machine and model.")
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Runs per policy and load; figures are their means.",
+    help="Runs per policy and load. The figures are means over the runs.",
 )
 @click.option(
     "--spread",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.3,
     show_default=True,
-    help="Replicas' true speeds differ by ± this fraction.",
+    help="Fraction by which the replicas' true speeds differ, up and down.",
 )
 @objective_option
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="FILE.svg",
-    help="Draw the curves: over load, or over the hours with --day.",
+    help="File for a chart of the curves, over load or with --day over the hours.",
 )
-@click.option("--wide", is_flag=True, help="Show every column: medians, refusals, intervals, kept by length.")
+@click.option(
+    "--wide", is_flag=True, help="Show all columns: medians, refusals, intervals, and met objectives by length."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 def simulate(
     trace: Path | None,

@@ -45,8 +45,8 @@ class Told(msgspec.Struct, frozen=True):
 
 @click.command()
 @deployment_options
-@click.option("--organization", help="Id or name. Default: all.")
-@click.option("--tier", type=click.Choice([tier.value for tier in Tier]), help="Default: both.")
+@click.option("--organization", help="Organization: id or name. Default: all organizations.")
+@click.option("--tier", type=click.Choice([tier.value for tier in Tier]), help="Tier. Default: both.")
 @click.option(
     "--since",
     type=moment,
@@ -55,14 +55,14 @@ class Told(msgspec.Struct, frozen=True):
     metavar="MOMENT",
     help=MOMENT,
 )
-@click.option("--explain", is_flag=True, help="Also explain the columns.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--explain", is_flag=True, help="Explain the columns too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def slo(
     deployment: Deployment, organization: str | None, tier: str | None, since: datetime, explain: bool, as_json: bool
 ) -> None:
     """Show objectives, error budgets, burn rates and the cost of good tokens.
 
-    The command updates the totals first. Exit code 1 while an error budget is used faster than an alert allows.
+    The command updates the totals first. Exit code 1: an error budget is being used faster than an alert allows.
 
     \b
     Examples:

@@ -9,4 +9,4 @@ from slipstream.command_table import Group
 
 @click.group(cls=Group)
 def tools() -> None:
-    """Size hardware, launch engines, load tests, simulate, audit a network, LSP."""
+    """Size hardware, launch engines, test load, simulate, audit a network, complete code."""

@@ -18,12 +18,12 @@ from slipstream.commands.options import Deployment, control_address_option, depl
 @control_address_option
 @click.option(
     "--window", "window_s", type=click.IntRange(1, 3_600), default=60, show_default=True, metavar="SECONDS",
-    help="Show requests that ended within this time.",
+    help="Cover the requests that ended within this time.",
 )  # fmt: skip
 @click.option("--every", "every_s", type=click.FloatRange(0.2, 60), default=2.0, show_default=True, metavar="SECONDS",
               help="Time between two refreshes.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Print once; the default where the output is not a terminal.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object once.")
+@click.option("--once", is_flag=True, help="Print once and exit; the default if the output is not a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object once and exit.")
 def top(deployment: Deployment, address: str | None, window_s: int, every_s: float, once: bool, as_json: bool) -> None:
     """Watch tiers and pools live, until Ctrl-C.
 

@@ -20,23 +20,28 @@ from slipstream.process_end import termination_signals
 @click.option(
     "--port", "gateway__port", type=int, help="Port to listen on. Default: 8000, or a free one if it is taken."
 )
-@click.option("--gateways", "local__gateways", type=int, help="Gateway processes. Default: 1.")
+@click.option("--gateways", "local__gateways", type=int, help="Number of gateway processes. Default: 1.")
 @click.option(
     "--chat-model",
     "local__chat_model",
     metavar="PATH",
-    help="Hugging Face folder or GGUF file (Llama, Qwen, Gemma, Phi) for chat. Default: SmolLM2-135M, fetched once.",
+    help="Model for chat: a Hugging Face folder, a GGUF file (Llama, Qwen, Gemma, Phi) or a name on the Hub. Default: "
+    "SmolLM2-135M, fetched once.",
 )
 @click.option(
-    "--code-model", "local__code_model", metavar="PATH", help="Hugging Face folder or GGUF file for autocomplete."
+    "--code-model",
+    "local__code_model",
+    metavar="PATH",
+    help="Model for autocomplete: a Hugging Face folder, a GGUF file or a name on the Hub. Default: the model that "
+    "comes with Slipstream.",
 )
 @click.option("--chat-context-tokens", "local__chat_context_tokens", type=int, help="Default: as the model was made.")
 @click.option("--code-context-tokens", "local__code_context_tokens", type=int, help="Default: as the model was made.")
 @kv_budget_option
-@click.option("--chat-replicas", "local__chat_replicas", type=int, help="Chat engines. Default: 1.")
-@click.option("--code-replicas", "local__code_replicas", type=int, help="Autocomplete engines. Default: 1.")
+@click.option("--chat-replicas", "local__chat_replicas", type=int, help="Number of chat engines. Default: 1.")
+@click.option("--code-replicas", "local__code_replicas", type=int, help="Number of autocomplete engines. Default: 1.")
 @click.option("--probe", is_flag=True, help="Start nothing unless every engine matches the settings.")
-@click.option("--quiet", is_flag=True, help="Only the final block.")
+@click.option("--quiet", is_flag=True, help="Print only the final block.")
 def up(deployment: Deployment, probe: bool, quiet: bool, **overrides: Any) -> None:
     """Start everything on this machine, until Ctrl-C."""
     from contracts.settings import is_given

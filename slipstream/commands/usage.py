@@ -32,15 +32,15 @@ SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 @click.group(cls=Group)
 def usage() -> None:
-    """Totals, invoices, the ledger's checks, prefixes, completions."""
+    """Show totals, invoices, ledger checks, prefixes and completions."""
 
 
 @usage.command()
 @deployment_options
-@click.option("--days", default=2, show_default=True, type=click.IntRange(0, 366), help="How many days before today.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--days", default=2, show_default=True, type=click.IntRange(0, 366), help="Number of days before today.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def verify(deployment: Deployment, days: int, as_json: bool) -> None:
-    """Bring the totals by hour and day up to date and compare them with the events. Exit code 1 when they differ."""
+    """Update the totals by hour and day, and compare them with the events. Exit code 1: they differ."""
     from control.billing.verification import last_days
     from control.billing.verification import verify as run
     from slipstream.database import adding_up
@@ -67,9 +67,13 @@ def _verified(found: Verification) -> str:
 @usage.command()
 @deployment_options
 @organization_option
-@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="How many, today included.")
-@click.option("--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Group by; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option(
+    "--days", type=click.IntRange(1, 366), default=30, show_default=True, help="Number of days, including today."
+)
+@click.option(
+    "--by", "group_by", multiple=True, type=click.Choice(GROUPS), help="Field to group by. Repeat for several."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def totals(deployment: Deployment, organization: str, days: int, group_by: tuple[str, ...], as_json: bool) -> None:
     """Show the totals billed to an organization over whole days (UTC), a few seconds old.
 
@@ -121,14 +125,19 @@ def _group(totals: UsageTotals, group_by: tuple[str, ...]) -> list[str]:
 @usage.command()
 @deployment_options
 @organization_option
-@click.option("--month", help="As 2026-11; months begin and end in UTC. Default: this month.")
-@click.option("--csv", "form", flag_value="csv", help="As CSV, with ids, rates and rounding; amounts in millionths.")
-@click.option("--json", "form", flag_value="json", help="As one JSON object.")
+@click.option("--month", help="Month, such as 2026-11 (UTC). Default: this month.")
+@click.option(
+    "--csv",
+    "form",
+    flag_value="csv",
+    help="Print CSV with ids, rates and rounding. Amounts are in millionths of the currency.",
+)
+@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
 def invoice(deployment: Deployment, organization: str, month: str | None, form: str | None) -> None:
-    """Show what an organization owes for a month: a line for each project, key, model, tier and price.
+    """Show an organization's invoice for a month, with a line for each project, key, model, tier and price.
 
-    Each request's amount is rounded separately to a millionth of the currency: in CSV and JSON `unrounded_micro` is the
-    rates times the tokens, and `rounding_micro` what rounding added.
+    The amount of each request is rounded separately to a millionth of the currency. In CSV and JSON, `unrounded_micro`
+    is the rates times the tokens, and `rounding_micro` is the amount that rounding added.
 
     \b
     Examples:
@@ -164,17 +173,11 @@ def invoice(deployment: Deployment, organization: str, month: str | None, form: 
 @click.option(
     "--format", "form", type=click.Choice(["focus"]), default="focus", show_default=True, help="Format of the file."
 )
-@click.option("--month", required=True, help="As 2026-11; months begin and end in UTC.")
-@click.option("--organization", help="Id or name. Default: all.")
+@click.option("--month", required=True, help="Month, such as 2026-11 (UTC).")
+@click.option("--organization", help="Organization: id or name. Default: all organizations.")
 def export(deployment: Deployment, form: str, month: str, organization: str | None) -> None:
-    """Write a month's usage and its cost as CSV, for finance tools: FOCUS 1.2, by day, key, model and kind of token.
-
-    The sum of `BilledCost` is the sum of the invoices.
-
-    \b
-    Example:
-      slipstream usage export --format focus --month 2026-11 > slipstream.csv
-    """
+    """Write a month's usage and cost as CSV for finance tools (FOCUS 1.2), by day, key, model and kind of token. The
+    sum of `BilledCost` equals the sum of the invoices."""
     from control.api.moments import month as period_of
     from control.billing.focus import focus_csv
     from slipstream.database import connected
@@ -195,10 +198,12 @@ def export(deployment: Deployment, form: str, month: str, organization: str | No
 
 @usage.command("good-tokens")
 @deployment_options
-@click.option("--organization", help="Id or name. Default: all.")
-@click.option("--days", type=click.IntRange(1, 31), default=1, show_default=True, help="How many, until now.")
-@click.option("--by", "group_by", multiple=True, type=click.Choice(COST_GROUPS), help="Group by; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--organization", help="Organization: id or name. Default: all organizations.")
+@click.option("--days", type=click.IntRange(1, 31), default=1, show_default=True, help="Number of days until now.")
+@click.option(
+    "--by", "group_by", multiple=True, type=click.Choice(COST_GROUPS), help="Field to group by. Repeat for several."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def good_tokens(
     deployment: Deployment, organization: str | None, days: int, group_by: tuple[str, ...], as_json: bool
 ) -> None:
@@ -274,11 +279,13 @@ def _invoice_text(found: Invoice, organization: str) -> str:
 
 @usage.command()
 @deployment_options
-@click.option("--organization", help="Id or name. Default: all.")
-@click.option("--days", type=click.IntRange(1, 366), default=7, show_default=True, help="Whole days (UTC), until now.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--organization", help="Organization: id or name. Default: all organizations.")
+@click.option(
+    "--days", type=click.IntRange(1, 366), default=7, show_default=True, help="Number of whole days (UTC) until now."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def drafts(deployment: Deployment, organization: str | None, days: int, as_json: bool) -> None:
-    """Show, by organization and model, how many tokens engines drafted and how many of them were accepted.
+    """Show how many tokens engines drafted, and how many of them were accepted, by organization and model.
 
     Accepted drafts lower the time per token while the batch has room; they do not lower the time to first token.
 

@@ -47,16 +47,17 @@ def webhooks() -> None:
 )
 @organization_option
 def list_command() -> None:
-    """List an organization's webhooks, newest first; never their secrets."""
+    """List an organization's webhooks, without their secrets, newest first."""
 
 
 @operated(webhooks, AdminOperation("webhooks.webhooks.create_webhook", ORGANIZATION))
 @organization_option
-@click.option("--event", "events", multiple=True, help="A type of event it gets; repeat. Default: all.")
+@click.option("--event", "events", multiple=True, help="Type of event to send. Repeat for several. Default: all types.")
 @click.option("--description", default="")
 @click.argument("url")
 def create(made: WebhookWithSecret) -> str:
-    """Send an organization's events to URL. Prints the id, and the secret of the signatures: the only time."""
+    """Send an organization's events to URL. Prints the webhook's id and the secret for its signatures, which is shown
+    only once."""
     return f"id      {made.webhook.id}\nsecret  {made.secret}"
 
 
@@ -72,7 +73,7 @@ async def _remove(call: AdminCall, options: dict[str, Any]) -> Webhook:
 @organization_option
 @click.argument("which")
 def remove(webhook: Webhook) -> str:
-    """Remove the webhook WHICH (id or URL) and the log of its deliveries."""
+    """Remove the webhook WHICH (id or URL) and its delivery log."""
     return f"removed {webhook.url}"
 
 
@@ -84,11 +85,11 @@ def remove(webhook: Webhook) -> str:
     type=click.FloatRange(0, 600),
     default=30,
     show_default=True,
-    help="Longest wait for the outcome; 0: do not wait.",
+    help="Longest wait for the outcome; 0 to not wait.",
 )
 @click.argument("which")
 def test(deployment: Deployment, organization: str, wait_s: float, which: str) -> None:
-    """Send a test event to the webhook WHICH (id or URL) and report the outcome. Exit code 1 unless it arrived."""
+    """Send a test event to the webhook WHICH (id or URL) and report the outcome. Exit code 1: it was not delivered."""
     from control.webhooks.webhooks import test_webhook
 
     settings = running_settings(*deployment)
@@ -139,17 +140,17 @@ async def _deliveries(call: AdminCall, options: dict[str, Any]) -> list[tuple[De
     name="deliveries",
 )
 @organization_option
-@click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only these.")
+@click.option("--state", type=click.Choice(["pending", "delivered", "failed"]), help="Only deliveries in this state.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 @click.argument("which")
 def deliveries() -> None:
-    """List what was sent to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
+    """List the deliveries to the webhook WHICH (id or URL), newest first, with the outcome of the last attempt."""
 
 
 @operated(webhooks, AdminOperation("webhooks.webhook_deliveries.retry_delivery", PathValue(None, ("delivery_id",))))
 @click.argument("delivery_id", type=click.UUID)
 def retry(delivery: Delivery) -> str:
-    """Send DELIVERY_ID again now: one that failed, one that arrived, or one that waits for its next attempt."""
+    """Send DELIVERY_ID again now, whether it failed, was delivered, or waits for its next attempt."""
     to_show = command(f"customers webhooks deliveries {delivery.webhook_id}")
     return f"{delivery.type} will be sent again; `{to_show}` shows the progress"
 

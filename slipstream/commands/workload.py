@@ -34,8 +34,8 @@ LEGEND = (
 
 @click.command()
 @deployment_options
-@click.option("--organization", help="Id or name. Default: all.")
-@click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Default: both.")
+@click.option("--organization", help="Organization: id or name. Default: all organizations.")
+@click.option("--tier", type=click.Choice(["chat", "autocomplete"]), help="Tier. Default: both.")
 @click.option(
     "--since",
     type=moment,
@@ -44,14 +44,16 @@ LEGEND = (
     show_default=True,
     help=MOMENT,
 )
-@click.option("--until", type=moment, metavar="MOMENT", default="0m", help="The same. Default: now.")
+@click.option(
+    "--until", type=moment, metavar="MOMENT", default="0m", help="End of the period, in the same format. Default: now."
+)
 @click.option(
     "--export",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="FILE",
-    help="Write the requests as a trace in Mooncake's format: no text, no digests.",
+    help="Write the requests to FILE as a trace in Mooncake's format, without texts or digests.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def workload(
     deployment: Deployment,
     organization: str | None,
@@ -63,7 +65,7 @@ def workload(
 ) -> None:
     """Show lengths, turns, sharing and burstiness of past requests.
 
-    The table is by organization and tier.
+    The table has a row for each organization and tier.
 
     \b
     Examples:

@@ -78,7 +78,7 @@ def test_the_help_leads_from_priorities_to_limits() -> None:
         return " ".join(CliRunner().invoke(cli, [*words, "--help"]).output.split())
 
     assert "limits Set and show limits, class and share of organizations" in told("customers")
-    assert "class and share decide which requests go first" in told("customers", "limits")
+    assert "Class and share decide which requests go first" in told("customers", "limits")
 
 
 @pytest.mark.parametrize("name", ENTRIES)
