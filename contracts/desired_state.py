@@ -223,7 +223,11 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
                 raise ConfigError(f"{field}: {name!r}; {NO_PATH_SEGMENT}", param=field)
             if not name.isprintable():
                 # the name appears in logs, and as a comment in the scripts of `slipstream tools engines render`
-                raise ConfigError(f"pools: {name!r} names a pool or replica: printable characters only", param="pools")
+                raise ConfigError(
+                    f"pools: the name {name!r} of a pool or replica has an unprintable character; use printable "
+                    "characters only",
+                    param="pools",
+                )
 
     def check_role(self) -> None:
         """Raise ConfigError if the pool's role, driver and replicas do not fit together."""
@@ -235,21 +239,26 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             )
         if self.role != "unified" and self.max_adapters:
             raise ConfigError(
-                f"{field}.max_adapters: {self.max_adapters}; pairs take no adapters, leave it 0",
+                f"{field}.max_adapters: {self.max_adapters}; prefill/decode pairs do not support adapters, so set it "
+                "to 0",
                 param=f"{field}.max_adapters",
             )
         if (self.role == "decode") != bool(self.prefill_pool):
-            what = "name the pool that computes its prompts" if self.role == "decode" else "only a decode pool has one"
+            what = (
+                "name the pool that computes its prompts"
+                if self.role == "decode"
+                else "only a decode pool has a prefill pool; remove it"
+            )
             raise ConfigError(f"{field}.prefill_pool: {self.prefill_pool!r}; {what}", param=f"{field}.prefill_pool")
         if self.split_pool and self.role != "unified":
             raise ConfigError(
-                f"{field}.split_pool: {self.split_pool!r}; only a unified pool has one, not one with the role "
-                f"{self.role!r}",
+                f"{field}.split_pool: {self.split_pool!r}; only a unified pool has a split pool, and this pool has "
+                f"the role {self.role!r}; remove it",
                 param=f"{field}.split_pool",
             )
         for replica in self.replicas:
             if (self.role == "prefill") != bool(replica.bootstrap_port):
-                what = "1 to 65535 for each replica of a prefill pool, 0 for others"
+                what = "it must be 1 to 65535 for each replica of a prefill pool, and 0 for others"
                 name = f"{field}.replicas.{replica.id}.bootstrap_port"
                 raise ConfigError(f"{name}: {replica.bootstrap_port}; {what}", param=name)
 
@@ -292,8 +301,8 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 NO_PATH_SEGMENT = (
-    "the name of a pool or replica has no '/', since a path of the admin API could not show where it ends. "
-    "Write '-' instead."
+    "the name of a pool or replica is part of paths of the admin API, so it must not contain '/' or be '.' or '..'. "
+    "Choose another name, such as one with '-'."
 )
 """Error text for a name that is not `is_path_segment`."""
 
@@ -359,7 +368,8 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                 self._check_cascade(model, model.cascade)
             if model.task is not Task.TEXT and model.canary is not None:
                 raise ConfigError(
-                    f"models.{model.name}.canary: a model of the task {model.task.value!r} has none; leave it out",
+                    f"models.{model.name}.canary: models with the task {model.task.value!r} cannot have a canary; "
+                    "remove it",
                     param=f"models.{model.name}.canary",
                 )
 
@@ -388,13 +398,14 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             prefill = self.pool(pool.prefill_pool)
             if prefill is None or prefill.role != "prefill":
                 raise ConfigError(
-                    f"{field}: {pool.prefill_pool!r} does not have the role 'prefill'; set it, or name another pool",
+                    f"{field}: {pool.prefill_pool!r} does not have the role 'prefill'; set its role, or name another "
+                    "pool",
                     param=field,
                 )
             if (other := taken.setdefault(prefill.name, pool.name)) != pool.name:
                 raise ConfigError(
-                    f"{field}: {prefill.name!r} computes the prompts of {other!r} already; "
-                    "give each decode pool a prefill pool of its own",
+                    f"{field}: {prefill.name!r} already computes the prompts of {other!r}; give each decode pool a "
+                    "prefill pool of its own",
                     param=field,
                 )
             pool.check_alike(prefill)
@@ -415,13 +426,12 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             if decode.driver != pool.driver:
                 raise ConfigError(
                     f"{field}: {pool.split_pool!r} has driver {decode.driver!r} and {pool.name!r} {pool.driver!r}; "
-                    "both sides of a split speak one dialect",
+                    "both pools of a split need the same driver",
                     param=field,
                 )
             if (other := taken.setdefault(decode.name, pool.name)) != pool.name:
                 raise ConfigError(
-                    f"{field}: {decode.name!r} shares the requests of {other!r} already; give each pool a pair of its "
-                    "own",
+                    f"{field}: {decode.name!r} already takes requests of {other!r}; give each pool its own pair",
                     param=field,
                 )
             pool.check_alike(decode)
@@ -442,9 +452,9 @@ class DesiredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
                 f"{field}: {cascade.first!r} is not the name of another model; models: {others}", param=field
             )
         if model.task is not Task.TEXT or first.task is not Task.TEXT:
-            raise ConfigError(f"{field}: both models of a cascade are of the task {Task.TEXT.value!r}", param=field)
+            raise ConfigError(f"{field}: both models of a cascade must have the task {Task.TEXT.value!r}", param=field)
         if model.tier is not Tier.CHAT or first.tier is not Tier.CHAT:
-            raise ConfigError(f"{field}: both models of a cascade are of the tier {Tier.CHAT.value!r}", param=field)
+            raise ConfigError(f"{field}: both models of a cascade must have the tier {Tier.CHAT.value!r}", param=field)
         if first.cascade is not None:
             raise ConfigError(f"{field}: {first.name!r} has a cascade itself; name a model without one", param=field)
 

@@ -66,17 +66,17 @@ def may_pass(name: str) -> bool:
 def check_passed(names: Collection[str], field: str) -> None:
     """Raise ConfigError, which names `field`, unless a pool may pass all these parameters."""
     if len(names) > MAX_PARAMETERS:
-        raise ConfigError(f"{field}: {len(names)} names; at most {MAX_PARAMETERS}", param=field)
+        raise ConfigError(f"{field}: {len(names)} names; at most {MAX_PARAMETERS} are allowed", param=field)
     for name in names:
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{field}: {name[:80]!r}; a name has letters, digits and _, at most 64",
+                f"{field}: {name[:80]!r}; a name consists of up to 64 letters, digits and _",
                 param=field,
             )
         if not may_pass(name):
             raise ConfigError(
-                f"{field}: {name!r} is set by the gateway alone, since it decides how a request is served, counted or "
-                "cached; leave it out",
+                f"{field}: {name!r} may be set only by the gateway, because it determines how a request is served, "
+                "counted or cached; remove it",
                 param=field,
             )
 
@@ -87,12 +87,14 @@ def template_variables(given: object, param: str) -> dict[str, TemplateValue]:
         variables = msgspec.convert(given, dict[str, TemplateValue])
     except msgspec.ValidationError:
         raise InvalidField(
-            f"'{param}' must be an object of booleans, numbers and texts of at most 256 characters, such as "
-            '{"enable_thinking": false}.',
+            f"'{param}' must be an object of booleans, numbers and strings of at most 256 characters, such as "
+            f'{{"enable_thinking": false}}.',
             param=param,
         ) from None
     if len(variables) > MAX_VARIABLES:
-        raise InvalidField(f"'{param}' has {len(variables)} variables; at most {MAX_VARIABLES}.", param=param)
+        raise InvalidField(
+            f"'{param}' has {len(variables)} variables; at most {MAX_VARIABLES} are allowed.", param=param
+        )
     for name in variables:
         if not _NAME.fullmatch(name) or name in RESERVED_VARIABLES or name.startswith("_") or name.endswith("_token"):
             raise InvalidField(

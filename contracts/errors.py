@@ -102,7 +102,7 @@ class SlipstreamError(Exception):
 
 
 class ConfigError(SlipstreamError):
-    """A setting, a model folder or a data folder is wrong: the process does not start."""
+    """A setting, a model folder or a data folder is wrong, so the process does not start."""
 
     code = "invalid_config"
 
@@ -132,13 +132,14 @@ class MissingField(RequestError):
 
 
 class UnknownField(RequestError):
-    """A field that is not part of this API, engine-private ones included."""
+    """The request has a field that is not part of this API, such as an engine's own parameter."""
 
     code = "unknown_parameter"
 
 
 class UnsupportedField(RequestError):
-    """A field of OpenAI's or Anthropic's API that this deployment does not support: refused rather than ignored."""
+    """The request has a field of OpenAI's or Anthropic's API that this deployment does not support. Such fields are
+    refused rather than ignored."""
 
     code = "unsupported_parameter"
 
@@ -168,7 +169,7 @@ class TransferCodingUnsupported(RequestError):
 
 
 class ModelNotFound(RequestError):
-    """No such model, or none that this key may use."""
+    """The model does not exist, or the request names no model and the key may use none that fits."""
 
     code = "model_not_found"
 
@@ -186,13 +187,13 @@ class WrongEndpoint(RequestError):
 
 
 class NotFound(RequestError):
-    """No such URL, or no such file, batch, response or conversation in the key's project."""
+    """The URL does not exist, or the key's project has no such file, batch, response or conversation."""
 
     code = "not_found"
 
 
 class MethodNotAllowed(RequestError):
-    """The URL exists, for another HTTP method."""
+    """The URL exists, but not for this HTTP method."""
 
     code = "method_not_allowed"
 
@@ -247,7 +248,7 @@ class VersionMismatch(RequestError):
 
 
 class InvalidLink(RequestError):
-    """A one-time link of the console that was used, has expired, or never existed."""
+    """The console's one-time link was already used, has expired, or never existed."""
 
     code = "invalid_link"
 
@@ -295,7 +296,7 @@ class ExpiredKey(AuthError):
 
 
 class WrongKeyKind(AuthError):
-    """An admin key where an inference key is needed, or vice versa."""
+    """The request has an admin key where an inference key is required, or vice versa."""
 
     code = "wrong_key_kind"
 
@@ -307,7 +308,7 @@ class TenantDisabled(AuthError):
 
 
 class ScopeMissing(AuthError):
-    """The key was made for other endpoints."""
+    """The key's scopes do not include this endpoint."""
 
     code = "insufficient_scope"
 
@@ -325,7 +326,7 @@ class TotpRequired(AuthError):
 
 
 class SessionEnded(AuthError):
-    """This session signs no user in: it expired, was ended, or never existed."""
+    """The console session has expired, was ended, or never existed."""
 
     code = "session_ended"
 
@@ -343,7 +344,7 @@ class CsrfRefused(AuthError):
 
 
 class PermissionDenied(AuthError):
-    """The role of the admin key's owner does not allow this."""
+    """The role of the admin key's owner does not permit the operation."""
 
     code = "permission_denied"
 
@@ -491,7 +492,8 @@ class PreparationTimeout(ServiceError):
 
 
 class EngineFailed(ServiceError):
-    """The engine broke off. Before the first token the request may be retried; afterwards it may not."""
+    """The engine failed before its response was complete. A retry is possible before the first token, but not
+    afterwards."""
 
     code = "engine_failed"
 
@@ -515,14 +517,14 @@ class AdapterUnavailable(ServiceError):
 
 
 class HandedOver(ServiceError):
-    """The small model's response was discarded and the large model was asked: in the ledger only, never in a
-    response."""
+    """The small model's response was discarded, and the request went to the large model. This code appears only in the
+    ledger, never in a response."""
 
     code = "handed_over"
 
 
 class InternalError(ServiceError):
-    """A defect in Slipstream; the request id finds it in the logs."""
+    """Slipstream has a defect. The logs have the details under the request id."""
 
     code = "internal_error"
 

@@ -17,5 +17,5 @@ def bearer_secret(authorization: str, example: str) -> str:
     """The secret in the header's value. example: a key for the error. Raises MissingKey."""
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:
-        raise MissingKey(f"No API key given. Send it as 'Authorization: Bearer {example}'.")
+        raise MissingKey(f"The request has no API key. Send it as 'Authorization: Bearer {example}'.")
     return secret

@@ -199,7 +199,9 @@ class Limiter:
                 counted = await self._counting.count(plan.money_rules)
             decided = decision(await self._valkey.call(look))
         except STORE_FAILURES:
-            raise LimiterUnavailable("Counters cannot be read at the moment.", retry_after_s=1.0) from None
+            raise LimiterUnavailable(
+                "Limits cannot be read at the moment. Try again shortly.", retry_after_s=1.0
+            ) from None
         return counters_of(RateState(plan, decided.left, decided.now_ms)), counted
 
     async def adopted(self, instance: str) -> bool:

@@ -76,7 +76,7 @@ class AdapterLoader:
     async def _load(self, adapter: Adapter, engine: Engine, driver: Driver, evicted: str) -> None:
         load = driver.load_adapter(adapter.engine_name, adapter.path)
         if load is None:
-            raise AdapterUnavailable(f"The engines of '{adapter.model}' take no adapters.")
+            raise AdapterUnavailable(f"The engines of '{adapter.model}' do not support adapters.")
         await self._unload(evicted, engine, driver)
         status, body = await self._connections.fetch(engine.url, load, self._timeout_s, pool_name=engine.pool)
         refusal = driver.load_refusal(status, body)

@@ -31,6 +31,6 @@ class AnswerSize:
         self._received_bytes += count
         if self._received_bytes > self._limit_bytes:
             raise EngineFailed(
-                "The engine wrote more than the answer can be.",
+                "The engine generated more than the response may have.",
                 detail=f"more than {self._limit_bytes} bytes; max_tokens is not observed",
             )

@@ -262,8 +262,8 @@ class InferenceEndpoint(Generic[AskedT]):
         if key.purpose is None:
             name = POOL_HEADER.decode()
             raise ScopeMissing(
-                f"The header '{name}' chooses a pool by hand, which only the deployment's own keys with the scope "
-                f"'{Scope.EVALS.value}' may. Leave it out.",
+                f"Only the deployment's own keys with the scope '{Scope.EVALS.value}' may select a pool with the "
+                f"header '{name}'. Leave the header out.",
                 param=name,
             )
         return pool_name.decode("latin-1")
@@ -277,7 +277,11 @@ class InferenceEndpoint(Generic[AskedT]):
     def _wrong_task(self, model: Model, key: KeyRecord) -> WrongEndpoint:
         """The error for a model that another endpoint serves, with the caller's models for this one."""
         names = ", ".join(self._services.catalog.names(key.may_use, self._task))
-        advice = f"Models of this key for this endpoint: {names}." if names else "This key may use no model for it."
+        advice = (
+            f"Models of this key for this endpoint: {names}."
+            if names
+            else ("This key may use no model for this endpoint.")
+        )
         return WrongEndpoint(f"'{model.name}' is served by {model.task.paths}, not here. {advice}", param="model")
 
     async def _key(self, headers: Mapping[bytes, bytes], network: str) -> KeyRecord:
@@ -379,7 +383,8 @@ class _InTime:
         self._timer.cancel()
         if self._fired and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise PreparationTimeout(
-                f"The prompt could not be counted within {self._timeout_s:g} s. Try again, or send a shorter one.",
+                f"The prompt's tokens could not be counted within {self._timeout_s:g} s. Try again, or send a shorter "
+                "one.",
                 retry_after_s=1,
             ) from None
 

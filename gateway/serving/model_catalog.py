@@ -96,8 +96,8 @@ class ModelCatalog:
         unsalted = frozenset(name for name, driver in by_pool.items() if not driver.capabilities.salted_cache)
         for name in sorted(unsalted - self._unsalted):
             logger.warning(
-                "pools.%s: its engines may share prefix caches between tenants, so cached tokens are neither "
-                "reported nor cheaper; if they keep caches apart by `cache_salt` (vLLM), set cache_salt = true",
+                "pools.%s: the engines may share prefix caches between tenants, so cached tokens are neither "
+                "reported nor cheaper; if the engines separate caches by `cache_salt` (vLLM), set cache_salt = true",
                 name,
             )
         self._unsalted = unsalted
@@ -191,8 +191,8 @@ class ModelCatalog:
             return None
         if target.model.name not in self.adapted_models:
             raise ModelNotFound(
-                f"The adapter '{adapter.public_name}' cannot be used: the engines of '{adapter.model}' take no "
-                f"adapters. Request '{adapter.model}', or contact the deployment's operator.",
+                f"The adapter '{adapter.public_name}' cannot be used, because the engines of '{adapter.model}' do not "
+                f"support adapters. Request '{adapter.model}', or contact the deployment's operator.",
                 param="model",
             )
         return msgspec.structs.replace(target, adapter=adapter)

@@ -51,11 +51,13 @@ class BodyShape:
         config = self._config
         if self._containers > config.max_containers:
             raise BodyTooLarge(
-                f"The body has more than {config.max_containers} objects and lists, the limit. "
+                f"The body has more than {config.max_containers} objects and lists, which is the limit. "
                 f"{self._advice.containers}"
             )
         if self._values + self._containers > config.max_values:
-            raise BodyTooLarge(f"The body has more than {config.max_values} values, the limit. {self._advice.values}")
+            raise BodyTooLarge(
+                f"The body has more than {config.max_values} values, which is the limit. {self._advice.values}"
+            )
         self._sink(brackets)
 
     def end(self) -> None:
@@ -87,7 +89,9 @@ class BodyShape:
             if bracket == 0x5B:
                 depth += 1
                 if depth > self._config.max_depth:
-                    raise InvalidJson(f"The body is nested deeper than {self._config.max_depth} levels.")
+                    raise InvalidJson(
+                        f"The body is nested deeper than {self._config.max_depth} levels, which is the limit."
+                    )
             elif depth == 0:
                 # the decoder stops at this bracket with its own error and never decodes the rest
                 break

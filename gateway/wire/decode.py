@@ -48,7 +48,7 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 _NO_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
 _TYPES = re.compile(r"`([^`]*)`")
 _NO_MOMENT = re.compile(r"^Invalid RFC3339|^Expected `datetime|timezone component")
-MOMENT_IN_WORDS = "a moment with its offset from UTC, such as 2026-11-22T09:30:00Z"
+MOMENT_IN_WORDS = "a timestamp with a UTC offset, such as 2026-11-22T09:30:00Z"
 _JSON_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
@@ -261,7 +261,7 @@ def _unknown_field(
             f"Unsupported parameter: '{name}' is not available on this deployment{instead}", param=name
         )
     if not path and name in advice:
-        return UnknownField(f"Unknown parameter: '{name}' is not taken here; {advice[name]}", param=name)
+        return UnknownField(f"Unknown parameter: '{name}' is not accepted here; {advice[name]}", param=name)
     known = [] if path else [field.name for field in msgspec.structs.fields(kind)]
     nearest = difflib.get_close_matches(name, known, 1, _ALIKE)
     hint = f" Did you mean '{nearest[0]}'?" if nearest else ""

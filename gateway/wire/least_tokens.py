@@ -18,7 +18,7 @@ def require_least(min_tokens: int, max_tokens: int, target: Target, param: str =
         )
     if min_tokens > max_tokens:
         raise InvalidField(
-            f"'{param}' is {min_tokens}, and at most {max_tokens} tokens may be generated. Lower it, or raise "
+            f"'{param}' is {min_tokens}, but at most {max_tokens} tokens may be generated. Lower it, or raise "
             "'max_tokens'.",
             param=param,
         )

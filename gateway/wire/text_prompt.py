@@ -21,7 +21,7 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
     if tokenizer is None:
         if not target.capabilities.checks_token_ids and not all(isinstance(prompt, str) for prompt in prompts):
             raise UnsupportedField(
-                "Token ids are not taken for this model: it has no `tokenizer` to check them. Send texts.",
+                "This model does not accept token ids, because it has no `tokenizer` to check them. Send text.",
                 param="prompt",
             )
         counts = [len(p) if not isinstance(p, str) else estimate(len(p.encode())) for p in prompts]
@@ -57,7 +57,9 @@ def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer, organization_i
 def _document_start(tokenizer: Tokenizer) -> tuple[int, ...]:
     """The prompt that replaces an empty one, as at OpenAI: the token between documents."""
     if not tokenizer.end_ids:
-        raise InvalidField("'prompt' is empty, and this model has no token that begins a text.", param="prompt")
+        raise InvalidField(
+            "'prompt' is empty, and this model has no token that begins a text. Send a prompt.", param="prompt"
+        )
     return (min(tokenizer.end_ids),)
 
 

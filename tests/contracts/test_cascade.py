@@ -26,8 +26,8 @@ def state(*models: Model) -> DesiredState:
         ((replace(LARGE, cascade=Cascade("none")), SMALL), "'none' is not the name of another model; models: small"),
         ((replace(LARGE, cascade=Cascade("tiny")), SMALL), "'tiny' is not the name of another model; models: small"),
         ((replace(LARGE, cascade=Cascade("large")), SMALL), "'large' is not the name of another model; models: small"),
-        ((replace(LARGE, cascade=Cascade("fills")), FILLS), "are of the tier 'chat'"),
-        ((replace(FILLS, cascade=Cascade("small")), SMALL), "are of the tier 'chat'"),
+        ((replace(LARGE, cascade=Cascade("fills")), FILLS), "must have the tier 'chat'"),
+        ((replace(FILLS, cascade=Cascade("small")), SMALL), "must have the tier 'chat'"),
         ((LARGE, replace(SMALL, cascade=Cascade("large"))), "'small' has a cascade itself"),
     ],
 )

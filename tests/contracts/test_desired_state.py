@@ -38,13 +38,13 @@ def test_one_engine_in_two_pools_and_engines_that_tell_none_may() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("priority", "is set by the gateway alone"),
-        ("cache_salt", "is set by the gateway alone"),
-        ("bootstrap_room", "is set by the gateway alone"),
-        ("return_hidden_states", "is set by the gateway alone"),
-        ("max_new_tokens", "is set by the gateway alone"),
-        ("a b", "a name has letters, digits and _"),
-        ("", "a name has letters, digits and _"),
+        ("priority", "may be set only by the gateway"),
+        ("cache_salt", "may be set only by the gateway"),
+        ("bootstrap_room", "may be set only by the gateway"),
+        ("return_hidden_states", "may be set only by the gateway"),
+        ("max_new_tokens", "may be set only by the gateway"),
+        ("a b", "a name consists of up to 64 letters, digits and _"),
+        ("", "a name consists of up to 64 letters, digits and _"),
     ],
 )
 def test_a_pool_passes_no_parameter_that_is_the_gateways(name: str, said: str) -> None:

@@ -168,8 +168,8 @@ def test_the_books_are_zero_after_random_pairs_and_kills(seed: int) -> None:
             "does not have the role 'prefill'",
         ),
         ((Pool("d", "sglang"), Pool("p", "vllm", role="prefill")), "needs driver sglang, not 'vllm'"),
-        ((Pool("d", "sglang", prefill_pool="p"),), "only a decode pool has one"),
-        ((Pool("d", "sglang", role="decode", prefill_pool="p", max_adapters=2),), "pairs take no adapters"),
+        ((Pool("d", "sglang", prefill_pool="p"),), "only a decode pool has a prefill pool"),
+        ((Pool("d", "sglang", role="decode", prefill_pool="p", max_adapters=2),), "pairs do not support adapters"),
         ((Pool("d", "sglang", role="prefill"),), "name its decode pool"),
         ((Pool("d", "sglang", (Replica("r", "http://r", bootstrap_port=1),)),), "0 for others"),
         (
@@ -178,7 +178,7 @@ def test_the_books_are_zero_after_random_pairs_and_kills(seed: int) -> None:
                 Pool("d", "sglang", role="decode", prefill_pool="p"),
                 Pool("e", "sglang", role="decode", prefill_pool="p"),
             ),
-            "computes the prompts of 'd' already",
+            "already computes the prompts of 'd'",
         ),
     ],
 )

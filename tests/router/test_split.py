@@ -225,9 +225,12 @@ PAIR = (Pool("p", "sglang", role="prefill"), Pool("d", "sglang", role="decode", 
     [
         ((Pool("u", "sglang", split_pool="x"), *PAIR), "no pool named 'x'"),
         ((Pool("u", "sglang", split_pool="p"), *PAIR), "does not have the role 'decode'"),
-        ((Pool("u", "vllm", split_pool="d"), *PAIR), "one dialect"),
-        ((Pool("u", "sglang", split_pool="d"), Pool("v", "sglang", split_pool="d"), *PAIR), "of 'u' already"),
-        ((Pool("q", "sglang", role="prefill", split_pool="d"), *PAIR), "only a unified pool has one"),
+        ((Pool("u", "vllm", split_pool="d"), *PAIR), "need the same driver"),
+        (
+            (Pool("u", "sglang", split_pool="d"), Pool("v", "sglang", split_pool="d"), *PAIR),
+            "already takes requests of 'u'",
+        ),
+        ((Pool("q", "sglang", role="prefill", split_pool="d"), *PAIR), "only a unified pool has a split pool"),
     ],
 )
 def test_what_cannot_be_split_is_refused_by_field(pools: tuple[Pool, ...], said: str) -> None:

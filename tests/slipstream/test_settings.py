@@ -64,11 +64,11 @@ REFUSED = {
         '[[pools]]\nname = "chat"\ndriver = "openai"\n', "pools: there are pools but no models"
     ),
     "a pool that no path can carry": (
-        POOL.format(pool="gpu/blue", replica="a"), r"pools\.gpu/blue\.name: .* has no '/'.*Write '-' instead"
+        POOL.format(pool="gpu/blue", replica="a"), r"pools\.gpu/blue\.name: .* must not contain '/'.*Choose another name"
     ),
     "a replica that no path can carry": (
         POOL.format(pool="gpu", replica="rack/1"),
-        r"pools\.gpu\.replicas\.rack/1\.id: .* has no '/'.*Write '-' instead",
+        r"pools\.gpu\.replicas\.rack/1\.id: .* must not contain '/'.*Choose another name",
     ),
     "the owner of the tables alone": (
         '[local]\nmigration_database_url = "postgresql://owner@db/slipstream"\n',

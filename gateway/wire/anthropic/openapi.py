@@ -73,7 +73,7 @@ class TokenCount(msgspec.Struct):
     input_tokens: int
 
 
-_REFUSALS = {OVERLOADED: "Our load, not your limit: try again after `Retry-After`."}
+_REFUSALS = {OVERLOADED: "The deployment is overloaded; no limit of yours is reached. Try again after `Retry-After`."}
 ANTHROPIC_OPERATIONS = (
     Operation(
         path=MESSAGES_PATH,
@@ -87,7 +87,7 @@ ANTHROPIC_OPERATIONS = (
     Operation(
         path=COUNT_TOKENS_PATH,
         name="count_message_tokens",
-        summary="Count the tokens of a message's prompt, and generate nothing.",
+        summary="Count the tokens of a message's prompt without generating a response.",
         body=CountTokensRequest,
         answer=TokenCount,
         error=AnthropicError,

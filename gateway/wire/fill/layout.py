@@ -112,7 +112,7 @@ def require_filling(tokenizer: Tokenizer, model: str) -> None:
     """Raise UnsupportedField for a model that has no tokens for gaps."""
     if tokenizer.fill is None:
         raise UnsupportedField(
-            f"Model '{model}' cannot fill a gap: it has no fill-in-the-middle tokens. Name one of the tier "
+            f"Model '{model}' cannot fill a gap: it has no fill-in-the-middle tokens. Name a model of the tier "
             "'autocomplete' (GET /v1/models lists them), or send a text without a gap.",
             param="model",
         )

@@ -150,8 +150,8 @@ class _Transcoder(Transcoder, Generic[FramingT]):
         self._unjudged.append(text)
         if self.text_seen and not self._confidence.told and (self.finished or self._filter.stopped):
             self.error = UnsupportedField(
-                "'min_confidence' is not available for this model here: its engine returns no log probabilities for "
-                "it. Leave it out, or give 0 if the model's own setting requires it.",
+                "'min_confidence' is not available for this model, because its engine returns no log probabilities. "
+                "Leave it out, or send 0 if the model's own setting requires it.",
                 param="min_confidence",
             )
         return ""

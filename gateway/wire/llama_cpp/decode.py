@@ -11,13 +11,15 @@ def require_served(request: Common) -> None:
     for name in REFUSED:
         if getattr(request, name):
             raise UnsupportedField(
-                f"'{name}' is not available on this deployment: leave it out, or send it empty or off.", param=name
+                f"'{name}' is not available on this deployment. Leave it out, or send it empty or off.", param=name
             )
     if request.seed is not None and request.seed < 0:
         request.seed = None
     for field, alias in (("n_predict", "max_tokens"), ("n_cmpl", "n")):
         if getattr(request, field) is not None and getattr(request, alias) not in (None, getattr(request, field)):
-            raise InvalidField(f"'{field}' and '{alias}' mean the same and differ: give one of them.", param=alias)
+            raise InvalidField(
+                f"'{field}' and '{alias}' mean the same, but have different values. Send one of them.", param=alias
+            )
 
 
 def choices(request: Common) -> int:

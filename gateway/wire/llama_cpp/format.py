@@ -25,7 +25,7 @@ CommonT = TypeVar("CommonT", bound=Common)
 class _LlamaCppFormat(BodyFormat[CommonT], FillFormat):
     """The common part of both formats."""
 
-    not_part = "is not a field of llama.cpp's that is known here."
+    not_part = "is not a llama.cpp field that Slipstream knows."
 
     def decode(self, body: bytes) -> CommonT:
         request = super().decode(body)

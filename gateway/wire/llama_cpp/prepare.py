@@ -47,7 +47,9 @@ async def _continued(
 ) -> Prepared:
     """Prepare a text without a gap, which is neither cut nor trimmed."""
     if asked.min_confidence:
-        raise InvalidField("'min_confidence' is for gaps, and the prompt has none.", param="min_confidence")
+        raise InvalidField(
+            "'min_confidence' applies only to gaps, and the prompt has none. Leave it out.", param="min_confidence"
+        )
     prompt = asked.prompt if isinstance(asked.prompt, str) else tuple(asked.prompt)
     counted = await counted_texts(TextPrompt((prompt,)), target, caller.organization_id)
     requested = predict(asked)

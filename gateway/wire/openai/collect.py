@@ -36,8 +36,8 @@ def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
         longest = max(prompt_tokens if isinstance(one, str) else len(one) for one in prompt.prompts)
         if longest * (1 + alternatives) > MAX_ECHOED:
             raise InvalidField(
-                f"The log probabilities of an echoed prompt of {longest} tokens are {longest * (1 + alternatives)}; at "
-                f"most {MAX_ECHOED} are given. Shorten the prompt, or leave out 'echo' or 'logprobs'.",
+                f"An echoed prompt of {longest} tokens are {longest * (1 + alternatives)}; at most {MAX_ECHOED} are "
+                "given. Shorten the prompt, or leave out 'echo' or 'logprobs'.",
                 param="echo",
             )
     if generation.stream:
@@ -129,8 +129,8 @@ class Collector(EventReader):
         """Refuse engines without log probabilities: the choice among several would be arbitrary."""
         if self._best_of is not None and self.text_seen and not any(c.has_logprobs for c in self._choices.values()):
             self.error = self.error or UnsupportedField(
-                "'best_of' above 'n' is not available for this model here: its engine returns no log probabilities to "
-                "compare the choices by.",
+                "'best_of' above 'n' is not available for this model, because its engine returns no log "
+                "probabilities by which to compare the choices. Leave 'best_of' out.",
                 param="best_of",
             )
 

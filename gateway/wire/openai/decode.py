@@ -90,8 +90,8 @@ class Decoder:
         _require_token_ids(request)
         if request.model not in ("", model):
             raise InvalidField(
-                f"'model' is {shortened(repr(request.model))}, and the path names {shortened(repr(model))}: leave it "
-                "out here.",
+                f"'model' is {shortened(repr(request.model))}, but the path names {shortened(repr(model))}. Leave "
+                "'model' out.",
                 param="model",
             )
         # a URL may hold 64 kB; this shortens no name that a body could have
@@ -151,6 +151,6 @@ def _require_token_ids(request: Common) -> None:
     for name in request.logit_bias or ():
         if not _TOKEN_ID.match(name):
             raise InvalidField(
-                f"'logit_bias' has {shortened(repr(name))} for a token id; ids are decimal numbers.",
+                f"'logit_bias' has {shortened(repr(name))} as a token id; token ids must be decimal numbers.",
                 param="logit_bias",
             )

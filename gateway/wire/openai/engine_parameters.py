@@ -79,9 +79,9 @@ def _refusal(name: str, request: Common, target: Target) -> RequestError:
         )
     if name in KNOWN:
         return UnsupportedField(
-            f"Unsupported parameter: '{name}' is not taken by the engines of '{target.model.name}' (driver "
-            f"{' and '.join(target.capabilities.dialects)}). Leave it out, or have an operator name it in their pool's "
-            "'engine_parameters' if they know it.",
+            f"Unsupported parameter: '{name}' is not accepted by the engines of '{target.model.name}' (driver "
+            f"{' and '.join(target.capabilities.dialects)}). Leave it out. If the engines know it, an operator can "
+            "add it to 'engine_parameters' of their pool.",
             param=name,
         )
     chat = isinstance(request, ChatRequest)
@@ -99,8 +99,8 @@ def _require_known_ids(ids: list[int], target: Target) -> None:
     if target.tokenizer is None:
         if ids and not target.capabilities.checks_token_ids:
             raise UnsupportedField(
-                f"'{STOP_TOKEN_IDS}' is not taken for this model here: it has no tokenizer configured to check them. "
-                "Write the texts of these tokens in 'stop'.",
+                f"'{STOP_TOKEN_IDS}' is not available for this model, because it has no tokenizer to check the ids. "
+                "Send the texts of these tokens in 'stop'.",
                 param=STOP_TOKEN_IDS,
             )
         return

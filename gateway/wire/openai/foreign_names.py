@@ -9,12 +9,12 @@ import msgspec
 
 from gateway.wire.openai.schema import ChatRequest, CompletionRequest
 
-NOT_PASSED_ON = "is not part of this API, nor a parameter that this model's engines take."
+NOT_PASSED_ON = "is neither part of this API nor a parameter that this model's engines accept."
 CHAT_URL, COMPLETIONS_URL = "POST /v1/chat/completions", "POST /v1/completions"
 
 _SAMPLING = (
-    "it belongs to an engine's own API, and this model's engines do not take it. Leave it out, or have an operator "
-    "name it in their pool's 'engine_parameters' if they know it."
+    "it belongs to an engine's own API, and this model's engines do not accept it. Leave it out. If the engines know "
+    "it, an operator can add it to 'engine_parameters' of their pool."
 )
 _LENGTH = "write 'max_tokens'."
 _SCHEMA = "write 'response_format' with type json_schema."

@@ -21,7 +21,7 @@ def keeps_rules(gap: Gap | None, request: CompletionRequest, target: Target) -> 
     """Whether editors' stop rules apply. Raises a RequestError if the request requires them where they cannot apply."""
     if request.min_confidence and gap is None:
         raise InvalidField(
-            "'min_confidence' is for gaps: give 'suffix' too, or a prompt that is laid out with a gap.",
+            "'min_confidence' applies only to gaps. Send 'suffix' too, or a prompt that is laid out with a gap.",
             param="min_confidence",
         )
     alone = (request.best_of or request.n or 1) == 1 and request.logprobs is None

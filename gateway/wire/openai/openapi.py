@@ -33,7 +33,7 @@ OPERATIONS = (
     Operation(
         path=ENGINE_PATH,
         name="create_engine_completion",
-        summary="Generate text by the model in the path, for OpenAI's first clients.",
+        summary="Generate text with the model in the path, for early OpenAI clients.",
         body=EngineCompletionRequest,
         answer=TextCompletion,
     ),
@@ -61,7 +61,7 @@ REFUSALS = {
     413: "The body, or one of its lists, is too large.",
     429: "One of your limits, or the limit of connections: `error.code` names it, `Retry-After` says when to retry.",
     502: "The engine failed before its response began.",
-    503: "Our load, not your limit: try again after `Retry-After`.",
+    503: "The deployment is overloaded; no limit of yours is reached. Try again after `Retry-After`.",
     504: "The engine did not answer in time.",
 }
 

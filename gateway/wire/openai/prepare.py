@@ -50,7 +50,7 @@ async def prepare_chat(
 ) -> Prepared:
     """lowered: see `output_limit`. Raises a RequestError that names the field, ContextTooLong if it cannot fit."""
     if request.top_logprobs is not None and not request.logprobs:
-        raise InvalidField("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
+        raise InvalidField("'top_logprobs' requires 'logprobs' to be true.", param="top_logprobs")
     if request.store:
         raise UnsupportedField(
             "'store' is true, but Slipstream does not store chat completions. Remove it.", param="store"
@@ -106,13 +106,17 @@ async def prepare_completion(
     kept = request.n or 1
     tried = request.best_of or kept
     if tried < kept:
-        raise InvalidField(f"'best_of' is {tried}; it must be at least 'n', {kept}.", param="best_of")
+        raise InvalidField(f"'best_of' is {tried}; it must be at least 'n', which is {kept}.", param="best_of")
     if tried > kept and request.stream:
-        raise InvalidField("'best_of' above 'n' cannot be streamed: all choices are compared.", param="best_of")
+        raise InvalidField(
+            "'best_of' above 'n' cannot be streamed, because all choices must be compared first. Leave out 'stream' "
+            "or 'best_of'.",
+            param="best_of",
+        )
     prompts = _prompts(request, target.model.context_tokens)
     if len(prompts) * tried > MAX_CHOICES:
         field = "best_of" if tried > kept else "n"
-        raise InvalidField(f"At most {MAX_CHOICES} choices in one request (prompts x {field}).", param=field)
+        raise InvalidField(f"A request may have at most {MAX_CHOICES} choices (prompts x {field}).", param=field)
     gap = _gap(request, prompts, target)
     include_usage = _include_usage(request)
     own = None if request.extra_body is None else engine_parameters(request, target)
@@ -165,7 +169,10 @@ def _message(message: Message, index: int) -> dict[str, Any]:
 def _require_tool(request: ChatRequest) -> None:
     """Raise InvalidField if the tool that must be called is not among the tools."""
     if not request.tools:
-        raise InvalidField("'tool_choice' requires a call, and there are no 'tools'.", param="tool_choice")
+        raise InvalidField(
+            "'tool_choice' requires a call, but there are no 'tools'. Add 'tools', or remove 'tool_choice'.",
+            param="tool_choice",
+        )
     if isinstance(request.tool_choice, NamedTool):
         name = request.tool_choice.function.name
         if all(tool.function.name != name for tool in request.tools):
@@ -267,7 +274,7 @@ def _prompts(request: CompletionRequest, context_tokens: int) -> list[str | tupl
     if isinstance(prompt[0], int):
         _require_fitting_ids(prompt, context_tokens, "prompt")
     elif len(prompt) > MAX_PROMPTS:
-        raise InvalidField(f"'prompt' has {len(prompt)} entries; at most {MAX_PROMPTS} are taken.", param="prompt")
+        raise InvalidField(f"'prompt' has {len(prompt)} entries; at most {MAX_PROMPTS} are allowed.", param="prompt")
     ids = [item for item in prompt if isinstance(item, int)]
     if len(ids) == len(prompt):
         return [tuple(ids)]

@@ -156,7 +156,7 @@ class WholeChoice:
             if items is None:
                 continue
             if not isinstance(items, list):  # its JSON would be cut open, and the answer would not be JSON
-                raise EngineFailed("The engine sent log probabilities that are no list.")
+                raise EngineFailed("The engine sent log probabilities that are not a list.")
             if array is None:
                 array = self._logprobs[name] = JsonArray()
             array.extend(items)

@@ -23,7 +23,7 @@ from gateway.wire.usage_tracker import UsageTracker
 
 MAX_BYTES = 1 << 27
 """Limit of an engine's body: 2,048 vectors of 3,072 numbers."""
-UNREADABLE_ANSWER = "The engine's response holds no vectors or scores that can be read."
+UNREADABLE_ANSWER = "The engine's response has no readable vectors or scores."
 
 
 class PooledAnswer(Transcoder):

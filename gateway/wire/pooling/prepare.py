@@ -59,7 +59,8 @@ async def prepare_score(asked: ScoreRequest, request_id: str, caller: Caller, sa
     )
     if len(first) not in (1, len(second)):
         raise InvalidField(
-            f"'text_1' has {len(first)} texts and 'text_2' has {len(second)}: send one, or equally many.",
+            f"'text_1' has {len(first)} texts and 'text_2' has {len(second)}. Send a single text in one of them, or "
+            "the same number in both.",
             param="text_1",
         )
     return await _prepare_pairs(first, second, request_id, caller, salt, target)

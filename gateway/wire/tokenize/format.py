@@ -48,7 +48,7 @@ class TokenizeFormat(_TokenFormat[TokenizeRequest]):
         """Raises a RequestError that names the field, ContextTooLong for a prompt that cannot fit."""
         tokenizer = _tokenizer_of(target)
         if (asked.prompt is None) is (asked.messages is None):
-            raise InvalidField("Give 'prompt' or 'messages', one of them.", param="prompt")
+            raise InvalidField("Send exactly one of 'prompt' and 'messages'.", param="prompt")
         if asked.messages is not None:
             ids = await self._chat_ids(asked, request_id, caller, salt, target)
         else:
@@ -95,7 +95,8 @@ class DetokenizeFormat(_TokenFormat[DetokenizeRequest]):
 def _tokenizer_of(target: Target) -> OffLoopTokenizer:
     if target.tokenizer is None:
         raise UnsupportedField(
-            f"'{target.model.name}' has no tokenizer configured, so its token ids are not known here.", param="model"
+            f"'{target.model.name}' has no tokenizer configured, so Slipstream does not know its token ids.",
+            param="model",
         )
     return target.tokenizer
 

@@ -10,7 +10,7 @@ import pytest
 from control.api.schemas import NO_CONTROL_CHARACTERS
 from tests.control.api.people import People
 
-MOMENT = "it must be a moment with its offset from UTC, such as 2026-11-22T09:30:00Z."
+MOMENT = "it must be a timestamp with a UTC offset, such as 2026-11-22T09:30:00Z."
 
 
 @pytest.mark.parametrize(

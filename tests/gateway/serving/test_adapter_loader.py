@@ -119,7 +119,7 @@ async def test_an_engine_that_cannot_be_reached_is_at_fault_itself() -> None:
 
 
 async def test_a_dialect_without_adapters_says_so() -> None:
-    with pytest.raises(AdapterUnavailable, match="take no adapters"):
+    with pytest.raises(AdapterUnavailable, match="do not support adapters"):
         await loader_of(Connections()).require(ADAPTER, lease(), drivers.get("openai"))
 
 

@@ -34,7 +34,7 @@ def test_the_most_is_by_tokens_choices_and_log_probabilities(asked: Generation, 
     size = AnswerSize(asked)
     size.add(most - 1)
     size.add(1)
-    with pytest.raises(EngineFailed, match="more than the answer can be"):
+    with pytest.raises(EngineFailed, match="more than the response may have"):
         size.add(1)
 
 

@@ -95,7 +95,7 @@ async def test_an_engine_that_counts_nothing_is_billed_by_our_count() -> None:
 def test_a_vector_that_holds_no_numbers_is_a_failure(vector_json: str, dimensions: int | None) -> None:
     answer = EmbeddingAnswer(EmbeddingWork(("heron",), dimensions=dimensions), "m", UsageTracker(1), 3)
     answer.feed(b'{"data": [{"index": 0, "embedding": %b}]}' % vector_json.encode())
-    with pytest.raises(EngineFailed, match="no vectors or scores"):
+    with pytest.raises(EngineFailed, match="no readable vectors or scores"):
         answer.finish()
 
 

@@ -74,7 +74,7 @@ async def test_what_one_engine_alone_has_is_refused_by_name_for_the_others(drive
         if name in drivers.get(other).capabilities.parameters:
             continue
         with pytest.raises(
-            UnsupportedField, match=rf"\(driver {other}\). Leave it out, or have an operator"
+            UnsupportedField, match=rf"\(driver {other}\). Leave it out. If the engines know it, an operator"
         ) as refused:
             await chat(target(None, other), **field)
         assert refused.value.param == name
@@ -104,7 +104,7 @@ async def test_a_value_out_of_range_is_refused_here(
 
 
 async def test_ids_that_nobody_can_check_do_not_reach_an_engine_that_they_would_end() -> None:
-    with pytest.raises(UnsupportedField, match="no tokenizer configured to check them"):
+    with pytest.raises(UnsupportedField, match="no tokenizer to check the ids"):
         await chat(target(None, "sglang"), stop_token_ids=[7])
     where = target(None, "vllm")
     assert sent(await chat(where, stop_token_ids=[7]), where)["stop_token_ids"] == [7]

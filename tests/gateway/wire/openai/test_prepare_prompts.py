@@ -124,7 +124,7 @@ async def test_a_model_that_cannot_fill_gaps_says_so(chat_tokenizer: Tokenizer) 
     with pytest.raises(UnsupportedField) as refused:
         await complete(target(chat_tokenizer), "a", suffix="b")
     assert refused.value.param == "model"
-    assert "Name one of the tier 'autocomplete'" in refused.value.message
+    assert "Name a model of the tier 'autocomplete'" in refused.value.message
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [5, 6], [[5, 6]]])
