@@ -69,9 +69,9 @@ class EvalsKey:
         if kept and kept != refused:
             return kept
         if self._setting:
-            fault = "the gateway does not take the key in it" if kept else "it holds no key"
+            fault = "the gateway does not accept the key in it" if kept else "it holds no key"
             raise ConfigError(
-                f"evals.api_key_file: {self._path}: {fault}; leave the setting out and a worker makes one",
+                f"evals.api_key_file: {self._path}: {fault}; remove the setting, and a worker creates a key",
                 param="evals.api_key_file",
             )
         from slipstream.administration import administration

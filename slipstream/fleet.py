@@ -96,8 +96,8 @@ def _require_within(folder: ModelFolder, own_limit: int, name: str) -> None:
     if own_limit > folder.context_tokens:
         field = f"local.{name}_context_tokens"
         raise ConfigError(
-            f"{field}: {own_limit:,}, and {folder.name} takes {folder.context_tokens:,} (max_position_embeddings in "
-            "its config.json); set at most that, or 0 for all of it",
+            f"{field}: {own_limit:,}, but {folder.name} supports only {folder.context_tokens:,} "
+            "(max_position_embeddings in its config.json); set at most that, or 0 for all of it",
             param=field,
         )
 

@@ -133,11 +133,14 @@ def _require_possible(pool: PoolSettings, launch: LaunchConfig, trail: str) -> N
     if pool.engine is not None:
         fault = "pools.engine is given too, for embedded engines; give one of the two"
     elif pool.driver not in PROGRAMS:
-        fault = f"`up` starts no engines of the driver {pool.driver!r} by a launch, but of {', '.join(PROGRAMS)}"
+        fault = f"`up` cannot start engines of the driver {pool.driver!r} from a launch; drivers: {', '.join(PROGRAMS)}"
     elif pool.role != "unified" or launch.disaggregated is not None:
         fault = "`up` starts no prefill/decode pairs; start them by `slipstream tools engines render`"
     elif launch.port and pool.local_replicas > 1:
-        fault = f"port {launch.port} is one, for {pool.local_replicas} engines; leave it out, and `up` chooses"
+        fault = (
+            f"port {launch.port} cannot serve {pool.local_replicas} engines; leave it out, and `up` chooses a port "
+            "for each"
+        )
     if fault:
         raise ConfigError(
             f"{trail}.launch: no replicas are given, so `up` would start them, and {fault}; or give the addresses of "
@@ -206,8 +209,8 @@ def _with_gpus(pools: dict[str, PoolSettings], engines: Sequence[LocalLaunch]) -
         if not pool.tensor_parallel:
             field = f"pools.{pool.name}.tensor_parallel"
             raise ConfigError(
-                f"{field}: 0, and {len(on_gpus)} engines share this machine's GPUs; give the number of GPUs that "
-                f"each of this pool's takes, or {VISIBLE_GPUS} in its launch.environment",
+                f"{field}: 0, but {len(on_gpus)} engines share this machine's GPUs; give the number of GPUs of each "
+                f"engine in this pool, or {VISIBLE_GPUS} in its launch.environment",
                 param=field,
             )
         last = first + pool.tensor_parallel

@@ -129,8 +129,9 @@ def _served(settings: Settings, pool: PoolSettings, launch: LaunchConfig) -> Ser
     )
     if context.value < model.context_tokens:
         raise ConfigError(
-            f"pools.{pool.name}.launch.context_tokens: the model {model.name} is offered with {model.context_tokens:,} "
-            f"tokens, and its engines would take {context.value:,}; shorten models.{model.name}.context_tokens as well",
+            f"pools.{pool.name}.launch.context_tokens: the model {model.name} is offered with "
+            f"{model.context_tokens:,} tokens, but its engines would accept only {context.value:,}; shorten "
+            f"models.{model.name}.context_tokens as well",
             param=f"pools.{pool.name}.launch.context_tokens",
         )
     setting = (

@@ -204,17 +204,17 @@ def _context(
     made = folder.context_tokens
     if config.context_tokens > made and config.context_tokens != of_all.context_tokens:
         raise ConfigError(
-            f"{trail}.context_tokens: {config.context_tokens:,} tokens are more than {folder.name} takes; set at most "
-            f"{made:,}, or 0 for all of them",
+            f"{trail}.context_tokens: {config.context_tokens:,} tokens are more than {folder.name} supports; set at "
+            f"most {made:,}, or 0 for all of them",
             param=f"{trail}.context_tokens",
         )
     taken = min(config.context_tokens or made, made)
     for model in models:
         if model.context_tokens > taken:
             raise ConfigError(
-                f"models.{model.name}.context_tokens: {model.context_tokens:,}, and the engines of pools."
-                f"{model.pool} take {taken:,} ({f'{trail}.context_tokens' if taken < made else 'as made'}); promise "
-                f"{taken:,} at most",
+                f"models.{model.name}.context_tokens: {model.context_tokens:,}, but the engines of pools.{model.pool} "
+                f"take {taken:,} ({f'{trail}.context_tokens' if taken < made else 'as made'}); promise {taken:,} at "
+                "most",
                 param=f"models.{model.name}.context_tokens",
             )
     return taken

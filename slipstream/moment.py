@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 SPAN = "90s, 30m, 2h or 1d"
-MOMENT = f"{SPAN} ago, or a time as 2026-11-22T10:31 (UTC)"
+MOMENT = f"{SPAN} ago, or a time such as 2026-11-22T10:31 (UTC)"
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 LONGEST = timedelta(days=3_650)
 """Longer than any retention; a much longer span has no date."""
@@ -47,5 +47,5 @@ def _span(text: str, longest: timedelta) -> timedelta | None:
         return None
     length = timedelta(**{UNITS[found[2]]: int(found[1])}) if int(found[1]) <= LONGEST.total_seconds() else None
     if length is None or length > longest:
-        raise click.BadParameter(f"{text!r} is too long: {longest.days:,}d at most")
+        raise click.BadParameter(f"{text!r} is too long: {longest.days:,}d is the maximum")
     return length

@@ -24,7 +24,7 @@ class Money(click.ParamType[int]):
         except InvalidOperation:
             micro = Decimal("nan")
         if not micro.is_finite() or micro < 0:
-            self.fail(f"{value!r} is not an amount; write it in units of the currency, as 12.50", param, ctx)
+            self.fail(f"{value!r} is not an amount; write it in units of the currency, such as 12.50", param, ctx)
         if micro != int(micro):
             self.fail(f"{value!r} has more than {PLACES} decimal places; amounts are kept in millionths", param, ctx)
         return int(micro)

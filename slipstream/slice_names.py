@@ -49,7 +49,7 @@ def slice_margins(given: Sequence[str], option: str) -> dict[str, object]:
         try:
             value = float(share)
         except ValueError:
-            message = f"{option}: {text!r} is not a share like 0.02, nor one of a slice like json=0.022"
+            message = f"{option}: {text!r} is neither a share such as 0.02 nor the share of a slice such as json=0.022"
             raise ConfigError(message, param=option) from None
         if equals:
             own[name] = value

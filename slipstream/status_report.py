@@ -85,7 +85,7 @@ def _wrong(processes: Sequence[ChildStatus], replicas: Sequence[ReplicaStatus] |
         verb = "is" if len(waiting) == 1 else "are"
         yield f"{len(waiting)} of {_counted(len(processes), 'process')} {verb} not ready ({', '.join(waiting)})"
     if replicas is None:
-        yield "engines are unknown, the router does not answer"
+        yield "the state of the engines is unknown, because the router does not answer"
     elif not replicas:
         yield "there is no engine"
     else:

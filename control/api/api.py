@@ -314,7 +314,7 @@ class AdminApi:
             ) from None
         except asyncpg.DataError as error:  # no check above refused the value; the transaction is rolled back
             _log.warning("admin request %s: a value does not fit: %s", call.request_id, error)
-            raise InvalidField("A value given cannot be stored or compared: it is out of range.") from None
+            raise InvalidField("A value is out of range, so it cannot be stored or compared.") from None
         return AdminAnswer(operation.status, body, version=call.fleet_version)
 
 

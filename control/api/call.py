@@ -174,7 +174,7 @@ class AdminCall:
         for role in roles:
             if not covers(self.principal.role, role):
                 raise PermissionDenied(
-                    f"The role '{self.principal.role.value}' may not give, change or take the role '{role.value}'."
+                    f"The role '{self.principal.role.value}' may not grant, change or revoke the role '{role.value}'."
                 )
 
 

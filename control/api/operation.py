@@ -147,10 +147,11 @@ def query_of(kind: type[msgspec.Struct], arguments: dict[str, Any]) -> Any:
     for name, text in present.items():
         value = getattr(query, name)
         if value is None:  # msgspec converts the text `null` to None
-            raise InvalidField(f"Invalid value for '{name}': null is none; leave the parameter out.", param=name)
+            raise InvalidField(f"Invalid value for '{name}': null is not allowed; leave the parameter out.", param=name)
         if isinstance(value, datetime) and ":" not in text:  # msgspec takes numbers as seconds since 1970
             raise InvalidField(
-                f"Invalid value for '{name}': expected a moment such as 2026-01-31T00:00:00Z, got {text!r}.", param=name
+                f"Invalid value for '{name}': expected a timestamp such as 2026-01-31T00:00:00Z, got {text!r}.",
+                param=name,
             )
         if isinstance(value, datetime):
             require_utc(value, name)

@@ -117,12 +117,12 @@ async def require_known_parameters(connection: AnyConnection, handler: BaseRoute
             raise validation_error(
                 f"Object contains unknown field `{name}`",
                 kind,
-                not_part=f"is not a parameter of this call; it takes: {known}.",
+                not_part=f"is not a parameter of this call; parameters: {known}.",
             )
         if not _storable(text):
             raise InvalidField(f"Invalid value for '{name}': it is not text.", param=name)
         if name in seen and not takes_several(kind, name):
-            raise InvalidField(f"Invalid value for '{name}': it is given twice.", param=name)
+            raise InvalidField(f"Invalid value for '{name}': it is given twice. Send it once.", param=name)
         seen.add(name)
 
 
@@ -136,7 +136,7 @@ def _refuse_unstorable(value: object, path: str) -> None:
     objects, and for a time that msgspec's constraints cannot limit."""
     match value:
         case str() if "\0" in value:
-            raise InvalidField(f"Invalid value for '{path}': it holds a zero byte.", param=path)
+            raise InvalidField(f"Invalid value for '{path}': it contains a NUL character. Remove it.", param=path)
         case datetime():
             require_utc(value, path)
         case dict():

@@ -70,6 +70,7 @@ def noted(folder: Path) -> list[NotedHead]:
             heads.append(msgspec.json.decode(line, type=NotedHead))
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise ConfigError(
-                f"{path}: line {number} is no head of the audit log; lines are added by the worker and never changed"
+                f"{path}: line {number} is not a head of the audit log; only the worker adds lines, and lines never "
+                "change"
             ) from None
     return heads

@@ -121,7 +121,9 @@ async def get_token_costs_of_all(call: AdminCall, query: TokenCostQuery) -> Toke
 async def _report(call: AdminCall, query: TokenCostQuery, organization_id: UUID | None) -> TokenCostReport:
     begin, end = period(query.start, query.end, LAST_DAY)
     if end - begin > MAX:
-        raise InvalidField(f"Invalid value for 'start': at most {MAX.days} days are added up.", param="start")
+        raise InvalidField(
+            f"Invalid value for 'start': at most {MAX.days} days are added up. Choose a shorter period.", param="start"
+        )
     groups = query.group_by or ([] if organization_id else [CostGroup.ORGANIZATION])
     if not query.group_by:
         groups = [*groups, CostGroup.TIER, CostGroup.LENGTH]

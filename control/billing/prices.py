@@ -161,7 +161,9 @@ async def update_price(call: AdminCall, price_version: str, body: PriceChanges) 
     except asyncpg.ExclusionViolationError:
         raise Conflict(f"The model {before.model!r} has another price by then.") from None
     except asyncpg.RestrictViolationError:
-        raise Conflict(f"The price {before.version} has ended and cannot change: it was billed.") from None
+        raise Conflict(
+            f"The price {before.version} has ended and cannot be changed, because usage was billed at it."
+        ) from None
     call.audit("price.update", after.version, organization_id=None, before=before, after=after)
     return after
 
@@ -175,13 +177,13 @@ async def delete_price(call: AdminCall, price_version: str) -> ModelPrice:
     before = await _locked_price(call, price_version)
     if _too_soon(before.valid_from):
         raise Conflict(
-            f"The price {before.version} has begun, or begins within a minute, and stays: gateways know it already. "
-            "End it instead."
+            f"The price {before.version} has begun or begins within a minute, so gateways already use it and it "
+            "cannot be changed. End it instead."
         )
     try:
         await call.value(delete(prices).where(prices.c.version == before.version))
     except asyncpg.RestrictViolationError:
-        raise Conflict(f"The price {before.version} has begun and stays; end it instead.") from None
+        raise Conflict(f"The price {before.version} has begun and cannot be deleted; end it instead.") from None
     call.audit("price.delete", before.version, organization_id=None, before=before)
     later = prices.alias("later").c
     following = (
@@ -222,8 +224,8 @@ def _columns(call: AdminCall) -> list[ColumnElement[Any]]:
 def _not_served(model: str, served: list[str]) -> str:
     meant = "".join(f"; did you mean {name!r}?" for name in get_close_matches(model, served, 1)) or "."
     return (
-        f"This deployment serves no model {model!r} (it serves: {', '.join(served) or 'none'}){meant} "
-        "The price waits for such a model."
+        f"This deployment serves no model {model!r} (it serves: {', '.join(served) or 'none'}){meant} The price "
+        "applies once a model of this name is served."
     )
 
 
@@ -235,8 +237,8 @@ def _too_soon(at: datetime) -> bool:
 def _require_notice(at: datetime, field: str) -> None:
     if _too_soon(at):
         raise InvalidField(
-            f"Invalid value for '{field}': a price changes a minute from now at the earliest; what has passed was "
-            "billed, and gateways count money limits by the prices they know.",
+            f"Invalid value for '{field}': a price can change a minute from now at the earliest, because past usage "
+            "is already billed and gateways apply money limits at the prices that they know.",
             param=field,
         )
 

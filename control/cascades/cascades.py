@@ -64,8 +64,8 @@ def _cascade(state: DesiredState, model_name: str) -> Cascade:
     cascade = edits.find_model(state, model_name).cascade
     if cascade is None:
         raise Conflict(
-            f"The model {model_name!r} has no cascade: give it one with "
-            "`slipstream fleet models set --file`, and compare it."
+            f"The model {model_name!r} has no cascade. Give it one with `slipstream fleet models set --file`, and "
+            "compare it."
         )
     return cascade
 
@@ -75,15 +75,18 @@ def _require_about(state: DesiredState, model_name: str, cascade: Cascade, found
     expected = model.name, model.pool, first.pool
     if (found.model, found.baseline_pool, found.candidate_pool) != expected:
         raise Conflict(
-            f"The comparison {found.id} is of {found.model!r} on {found.baseline_pool!r} and {found.candidate_pool!r}; "
-            f"the cascade's is of {model.name!r} on {model.pool!r} and {first.pool!r}."
+            f"The comparison {found.id} compared {found.model!r} on {found.baseline_pool!r} and "
+            f"{found.candidate_pool!r}; the cascade needs a comparison of {model.name!r} on {model.pool!r} and "
+            f"{first.pool!r}."
         )
 
 
 def _require_passed(cascade: Cascade, found: Comparison) -> None:
     if found.decision is not Decision.PASS:
         status = found.status.value if found.decision is None else found.decision.value
-        raise Conflict(f"The comparison {found.id} has not passed: it is {status}. `slipstream evals show {found.id}`.")
+        raise Conflict(
+            f"The comparison {found.id} has not passed; its status is {status}. See `slipstream evals show {found.id}`."
+        )
     widest = max(found.rule.margin, *found.rule.margins.values(), 0.0)
     if widest > cascade.quality_margin:
         raise Conflict(

@@ -115,7 +115,10 @@ class AutocompleteQuery(PageQuery, frozen=True, kw_only=True):
         """The period in whole hours, in UTC. Raises InvalidField."""
         begin, end = period(self.start, self.end, LAST_DAYS)
         if end - begin > MAX:
-            raise InvalidField("Invalid value for 'start': at most 92 days are added up at once.", param="start")
+            raise InvalidField(
+                "Invalid value for 'start': at most 92 days are added up at once. Choose a shorter period.",
+                param="start",
+            )
         return hour_of(begin), hour_of(end + HOUR - MICROSECOND)
 
 
@@ -131,7 +134,7 @@ async def get_autocomplete(
     await call.require_organization(organization_id)
     begin, end = query.period()
     if not query.group_by and query.cursor is not None:
-        raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
+        raise InvalidField("Invalid value for 'cursor': a single total has no pages. Leave it out.", param="cursor")
     filters = {
         name: value
         for name in ("project_id", "model", "language", "client")

@@ -39,7 +39,7 @@ UPDATE gateway.console_accounts
    SET totp_secret = NULL, totp_confirmed_at = NULL, totp_last_step = NULL, recovery_hashes = '{}' WHERE id = $1
 """
 PUT_RECOVERY = "UPDATE gateway.console_accounts SET recovery_hashes = $2 WHERE id = $1"
-HAS_ONE = "This account has an authenticator; disable it before another is set up."
+HAS_ONE = "This account already has an authenticator. Disable it before you set up another one."
 HAS_NONE = "This account has no authenticator."
 
 

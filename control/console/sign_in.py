@@ -20,7 +20,7 @@ from control.console.sessions import acting, begin, show
 REFUSAL_S = 0.5
 """A refusal takes this long, whether it checked no hash, one or several."""
 REFUSED = "The e-mail address, the password or the organization is wrong, or there is no such account."
-MISSING = "This account also requires a code of its authenticator: send it as 'totp'."
+MISSING = "This account also requires a code from its authenticator. Send it as 'totp'."
 WRONG = "The code is wrong or was used already; wait for the next one, or use a recovery code."
 REHASH = "UPDATE gateway.console_accounts SET password_hash = $2 WHERE id = $1 AND password_hash = $3"
 TAKE_STEP = """
@@ -78,7 +78,7 @@ async def confirm_password(call: ConsoleCall, account: Account, password: str, p
     """Require the signed-in account's password; attempts are counted like sign-ins. Raises SignInRefused, and Conflict
     for an account without a password."""
     if account.password_hash is None:
-        raise Conflict("This account has no password: it signs in by a provider of identities.")
+        raise Conflict("This account has no password. Sign in with your identity provider.")
     address, network = subjects(call, account.email)
     await count(call, address, network)
     try:
@@ -170,7 +170,8 @@ async def _account(call: ConsoleCall, body: SignIn) -> tuple[Account, bool]:
     if len(matching) > 1:
         named = ", ".join(f"{each.organization_name!r} ({each.organization_id})" for each in matching)
         raise Conflict(
-            f"This address and password open several organizations: {named}. Send the id of one as 'organization_id'.",
+            f"This address and password are valid in several organizations: {named}. Send the id of one as "
+            "'organization_id'.",
             param="organization_id",
         )
     (account,) = matching

@@ -175,11 +175,15 @@ async def _shown(call: AdminCall, kept: _Kept) -> ExpectedChange:
 def _require_whole(kept: _Kept, effect: Effect) -> None:
     """Raise Conflict unless both windows are over and have enough requests."""
     if not effect.complete:
-        raise Conflict(f"The {kept.window_s} s after the change {kept.name!r} have not passed yet; measure it then.")
+        raise Conflict(
+            f"The period of {kept.window_s} s after the change {kept.name!r} has not passed yet. Measure the change "
+            "after that."
+        )
     least = MIN[kept.statistic]
     for side, number in (("before", effect.before), ("after", effect.after)):
         if number.requests < least:
             raise Conflict(
-                f"{number.requests} requests {side} the change {kept.name!r} are too few for a {kept.statistic.value}, "
-                f"which takes {least}. Record the change again with a longer window, or another statistic."
+                f"{number.requests} requests {side} the change {kept.name!r} are too few for a "
+                f"{kept.statistic.value}, which needs {least}. Record the change again with a longer window, or "
+                "another statistic."
             )

@@ -333,4 +333,4 @@ def _require_span(start: datetime, end: datetime, start_name: str, end_name: str
     if end - start < MIN:
         raise InvalidField(f"Invalid value for '{end_name}': it is not after '{start_name}'.", param=end_name)
     if end - start > MAX:
-        raise InvalidField(f"Invalid value for '{start_name}': at most 7 days are judged at once.", param=start_name)
+        raise InvalidField(f"Invalid value for '{start_name}': a diagnosis covers at most 7 days.", param=start_name)

@@ -28,7 +28,7 @@ def target_of(state: DesiredState, model_name: str, pool_name: str | None, field
     found = pool_named(state, pool_name or model.pool, field)
     if found.role == "prefill":
         raise InvalidField(
-            f"The pool {found.name!r} computes prompts for other pools and serves no clients; name one of those.",
+            f"The pool {found.name!r} computes prompts for other pools and serves no clients; name one of those pools.",
             param=field,
         )
     pool = found.name

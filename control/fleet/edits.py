@@ -57,8 +57,8 @@ def remove_model(state: DesiredState, name: str, *, force: bool = False) -> Desi
     models = tuple(each for each in state.models if each is not removed)
     if not models and not force:
         raise Conflict(
-            f"{name!r} is the only model, and without one no gateway is ready; put another first, or force it "
-            "(`--force`; `?force=true`)."
+            f"{name!r} is the only model, and no gateway is ready without a model. Add another one first, or force "
+            "the change (`--force`; `?force=true`)."
         )
     return _edited(state, replace(state, models=models), force)
 
@@ -97,7 +97,7 @@ def approve_cascade(state: DesiredState, name: str, approval: Approval) -> Desir
     """Let a model's cascade answer customers. Raises NotFound, and Conflict if it differs from the approved one."""
     model = find_model(state, name)
     if model.cascade is None or measured(state, model) != approval.measured:
-        raise Conflict(f"The cascade of {name!r} has just been changed; compare its present form.")
+        raise Conflict(f"The cascade of {name!r} has just been changed; compare the changed cascade.")
     cascade = replace(model.cascade, approval=approval)
     return _checked(_with_model(state, replace(model, cascade=cascade)))
 
@@ -145,7 +145,9 @@ def set_weight(
     """Give a replica another share of its pool's load; 0 drains it. Raises Conflict for the last that serves,
     InvalidField, NotFound."""
     if not 0 <= weight < float("inf"):
-        raise InvalidField(f"Invalid value for 'weight': {weight:g}; it is 0 or more, and 0 drains.", param="weight")
+        raise InvalidField(
+            f"Invalid value for 'weight': {weight:g}; it must be 0 or more, and 0 drains the replica.", param="weight"
+        )
     pool = find_pool(state, pool_name)
     replica = replace(find_replica(pool, replica_id), weight=float(weight))
     return _edited(state, _with_pool(state, replace(pool, replicas=_placed(pool.replicas, replica))), force)
@@ -248,7 +250,7 @@ def _require_own_approval(known: Model | None, model: Model) -> None:
     approval = model.cascade.approval if model.cascade is not None else None
     if approval is not None and (known is None or known.cascade is None or known.cascade.approval != approval):
         raise InvalidField(
-            "'cascade.approval' is given by `slipstream fleet models cascade`, for a comparison that passed; leave it "
+            "'cascade.approval' is set by `slipstream fleet models cascade`, for a comparison that passed; leave it "
             "out.",
             param="cascade.approval",
         )

@@ -110,7 +110,7 @@ def _lacks(replica: Replica, served: Sequence[ServedModel], wanted: ServedName) 
     promised = min(replica.context_tokens or context_tokens, context_tokens)
     if model.max_model_len is not None and model.max_model_len < promised:
         return [
-            f"takes {model.max_model_len:,} tokens of {name!r}, and its model has {promised:,}; lower the model's "
+            f"accepts {model.max_model_len:,} tokens of {name!r}, but its model has {promised:,}; lower the model's "
             "context_tokens, or give this replica its own"
         ]
     return []

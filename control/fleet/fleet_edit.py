@@ -102,7 +102,7 @@ def _expected_version(if_match: str | None) -> int | None:
     number = if_match.removeprefix("W/").strip('"')
     if not number.isascii() or not number.isdigit() or len(number) > 18:
         raise InvalidField(
-            f"Invalid value for 'If-Match': it is an answer's ETag, such as \"7\"; got {if_match[:50]!r}.",
+            f"Invalid value for 'If-Match': it must be a response's ETag, such as \"7\"; got {if_match[:50]!r}.",
             param="If-Match",
         )
     return int(number)
@@ -145,14 +145,14 @@ def _require_engine_keys(before: DesiredState, pools: Sequence[Pool]) -> None:
     for pool in pools:
         if pool.api_key_file not in {"", *files} and Path(pool.api_key_file).resolve().parent.name != KEYS_FOLDER:
             raise InvalidField(
-                f"Invalid value for 'api_key_file': over the API it must lie in a folder called {KEYS_FOLDER}, or be "
-                "the file of an existing pool. `slipstream fleet pools set` on the machine takes any file.",
+                f"Invalid value for 'api_key_file': over the API, it must be in a folder called {KEYS_FOLDER}, or be "
+                "the file of an existing pool. `slipstream fleet pools set` on the machine accepts any file.",
                 param="api_key_file",
             )
         if pool.api_key_env not in {"", *variables} and not pool.api_key_env.endswith(KEY_VARIABLE):
             raise InvalidField(
-                f"Invalid value for 'api_key_env': over the API the variable's name must end with {KEY_VARIABLE}, "
-                "or be that of an existing pool. `slipstream fleet pools set` on the machine takes any name.",
+                f"Invalid value for 'api_key_env': over the API the variable's name must end with {KEY_VARIABLE}, or "
+                "be that of an existing pool. `slipstream fleet pools set` on the machine accepts any name.",
                 param="api_key_env",
             )
 

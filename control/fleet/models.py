@@ -119,7 +119,7 @@ async def put_model(call: AdminCall, model_name: str, body: Model, query: EditQu
     `name` must match the path. Running requests finish on their engines; later requests use the new definition.
     """
     if body.name != model_name:
-        raise InvalidField(f"Invalid value for 'name': it is {model_name!r} in the path.", param="name")
+        raise InvalidField(f"Invalid value for 'name': it must be {model_name!r}, as in the path.", param="name")
     return await edited(call, query, "model.put", lambda state: edits.put_model(state, body, force=query.force))
 
 

@@ -118,20 +118,20 @@ def warning_of(settled: Settled) -> str | None:
     match settled.claim:
         case Claim.REPLACE if settled.lost:
             return (
-                f"the settings' models and pools have changed and are in force as version {version}; edits made since "
-                f"the settings before are replaced by it: {'; '.join(settled.lost)}. Repeat the edits that you "
-                f"still want; `slipstream fleet rollback {version - 1}` brings all of that version back, and undoes "
-                "these settings (--dry-run shows them)"
+                f"the settings' models and pools have changed and are in force as version {version}; it replaces the "
+                f"edits that were made since the previous settings: {'; '.join(settled.lost)}. Repeat the edits that "
+                f"you still want; `slipstream fleet rollback {version - 1}` brings all of that version back, and "
+                "undoes these settings (--dry-run shows them)"
             )
         case Claim.STALE:
             return (
-                f"version {version} of models and pools, in force, comes from other settings, which are newer than "
-                "these: nothing is written. Give all gateways the same settings; `slipstream fleet diff` "
+                f"version {version} of models and pools, which is in force, comes from other settings that are newer "
+                "than these, so nothing is written. Give all gateways the same settings; `slipstream fleet diff` "
                 "shows the differences between versions"
             )
         case Claim.RELEASE:
             return (
-                f"the settings' models and pools have changed and are not in force: a release of "
+                "the settings' models and pools have changed but are not in force, because a release of "
                 f"{', '.join(settled.releases)} runs. Version {version} stays; promote the release or roll it back, "
                 "then start again"
             )

@@ -45,7 +45,7 @@ async def put_pool(call: AdminCall, pool_name: str, body: Pool, query: EditQuery
     `name` must match the path. The edit neither starts nor stops engines.
     """
     if body.name != pool_name:
-        raise InvalidField(f"Invalid value for 'name': it is {pool_name!r} in the path.", param="name")
+        raise InvalidField(f"Invalid value for 'name': it must be {pool_name!r}, as in the path.", param="name")
     return await edited(call, query, "pool.put", lambda state: edits.put_pool(state, body, force=query.force))
 
 
@@ -68,7 +68,7 @@ async def put_replica(call: AdminCall, pool_name: str, replica_id: str, body: Re
     `id` must match the path. The replica gets requests once the router has found it healthy.
     """
     if body.id != replica_id:
-        raise InvalidField(f"Invalid value for 'id': it is {replica_id!r} in the path.", param="id")
+        raise InvalidField(f"Invalid value for 'id': it must be {replica_id!r}, as in the path.", param="id")
     return await edited(
         call, query, "replica.put", lambda state: edits.put_replica(state, pool_name, body, force=query.force)
     )

@@ -62,7 +62,7 @@ def check_pool(pool: Pool) -> None:
         other = seen.setdefault(origin, replica.id)
         if other != replica.id:
             raise ConfigError(
-                f"{field}: {replica.url} is that of replica {other!r} too; name an engine once", param=field
+                f"{field}: {replica.url} is also the URL of replica {other!r}; list each engine once", param=field
             )
 
 
@@ -77,14 +77,15 @@ def check_served(model: Model, pool: Pool) -> None:
     if model.chat_template_kwargs and CHAT_TEMPLATE_KWARGS not in registry.of_pool(pool).capabilities.parameters:
         field = f"models.{model.name}.chat_template_kwargs"
         raise ConfigError(
-            f"{field}: pools.{pool.name} (driver {pool.driver}) passes none on; leave them out, or add "
+            f"{field}: pools.{pool.name} (driver {pool.driver}) does not pass them on; remove them, or add "
             f"{CHAT_TEMPLATE_KWARGS!r} to pools.{pool.name}.engine_parameters if its engines take them",
             param=field,
         )
     if pool.driver == TensorRTLLMDriver.name and model.tier is not Tier.CHAT:
         raise ConfigError(
-            f"models.{model.name}.pool: pools.{pool.name} speaks tensorrt_llm, whose completions keep no tenant's "
-            f"cached prefixes apart, so it serves the tier {Tier.CHAT.value!r} alone; serve this model by sglang",
+            f"models.{model.name}.pool: pools.{pool.name} has the driver tensorrt_llm, whose completions do not "
+            f"separate tenants' cached prefixes, so it can serve only the tier {Tier.CHAT.value!r}; serve this model "
+            "with sglang",
             param=f"models.{model.name}.pool",
         )
     capabilities = registry.of_pool(pool).capabilities
@@ -92,19 +93,19 @@ def check_served(model: Model, pool: Pool) -> None:
     if not serves.get(model.task, True):
         raise ConfigError(
             f"models.{model.name}.task: {model.task.value!r}, and pools.{pool.name} (driver {pool.driver}) has no "
-            f"endpoint for it; serve it by sglang or vllm",
+            "endpoint for it; serve it with sglang or vllm",
             param=f"models.{model.name}.task",
         )
     if not pool.replicas:
         raise ConfigError(
-            f"pools.{pool.name}.replicas: none, and models.{model.name} is to be served there; give at least one "
-            "engine's id and url",
+            f"pools.{pool.name}.replicas: empty, but models.{model.name} is served by this pool; give the id and url "
+            "of at least one engine",
             param=f"pools.{pool.name}.replicas",
         )
     longest = max(replica.context_tokens or model.context_tokens for replica in pool.replicas)
     if longest < model.context_tokens:
         raise ConfigError(
-            f"models.{model.name}.context_tokens: {model.context_tokens:,}, and no replica of pools.{pool.name} takes "
+            f"models.{model.name}.context_tokens: {model.context_tokens:,}, but no replica of pools.{pool.name} takes "
             f"more than {longest:,}; lower it, or raise a replica's context_tokens",
             param=f"models.{model.name}.context_tokens",
         )

@@ -62,7 +62,7 @@ def _require_candidate(state: DesiredState, model: Model, wanted: Wanted) -> Non
     candidate = pool_named(state, wanted.candidate_pool, "candidate_pool")
     if candidate.name == model.pool:
         raise InvalidField(
-            f"The pool {candidate.name!r} serves {model.name!r} already; the candidate needs a pool of its own.",
+            f"The pool {candidate.name!r} already serves {model.name!r}; the candidate needs its own pool.",
             param="candidate_pool",
         )
     _require_replicas(candidate, "candidate_pool")
@@ -90,16 +90,16 @@ def _margins(wanted: Wanted) -> Margins:
     rising = all(low < high for low, high in itertools.pairwise(stages))
     if not serving or not rising or stages[0] < SHADOW or stages[-1] != 1 or serving[-1] > MAX_SHARE:
         raise InvalidField(
-            f"Invalid value for 'stages': {', '.join(f'{share:g}' for share in stages)}. They rise from 0 (shadow) or "
-            f"a share to 1 (all traffic), with one share at least, up to {MAX_SHARE:g}, in between.",
+            f"Invalid value for 'stages': {', '.join(f'{share:g}' for share in stages)}. They must rise from 0 "
+            f"(shadow) or a share to 1 (all traffic), with at least one share, up to {MAX_SHARE:g}, in between.",
             param="stages",
         )
     wanted.margins.require_quantiles()
     least = wanted.margins.least_units
     if least is not None and len(least) != len(serving):
         raise InvalidField(
-            f"Invalid value for 'least_units': {len(least)} of {len(serving)}; one for each stage between shadow and "
-            "all traffic.",
+            f"Invalid value for 'least_units': {len(least)} of {len(serving)} numbers; give one for each stage "
+            "between shadow and all traffic.",
             param="margins.least_units",
         )
     return msgspec.structs.replace(wanted.margins, least_units=least or least_units_of(len(serving)))
@@ -131,9 +131,9 @@ def _require_serves(state: DesiredState, model: Model, pool: Pool, param: str) -
         )
     if own.salted_cache and not other.salted_cache:
         raise InvalidField(
-            f"The engines of the pool {pool.name!r} share prefix caches between tenants, which those of "
-            f"{model.pool!r} keep apart: set cache_salt = true, if they keep them apart by `cache_salt` (vLLM), or "
-            "name another pool.",
+            f"The engines of the pool {pool.name!r} share prefix caches between tenants, but those of {model.pool!r} "
+            "do not. Set cache_salt = true if the engines separate caches by `cache_salt` (vLLM), or name another "
+            "pool.",
             param=param,
         )
 
@@ -158,9 +158,9 @@ def _require_context(model: Model, pool: Pool, param: str) -> None:
     promised, most = model.context_tokens, contexts[longest]
     if most < promised:
         raise InvalidField(
-            f"Invalid value for {param!r}: {pool.name!r}. Its replicas take {most:,} tokens at most ({longest!r}) and "
-            f"models.{model.name}.context_tokens promises {promised:,}: {promised - most:,} too few. A pool with a "
-            f"replica of {promised:,} or more can be released: start an engine with so long a context and set its "
+            f"Invalid value for {param!r}: {pool.name!r}. Its replicas accept at most {most:,} tokens ({longest!r}) "
+            f"and models.{model.name}.context_tokens promises {promised:,}: {promised - most:,} too few. A pool with "
+            f"a replica of {promised:,} or more can be released: start an engine with so long a context and set its "
             f"replica's context_tokens, name another pool, or promise {most:,} at most.",
             param=param,
         )

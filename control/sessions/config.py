@@ -79,8 +79,8 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Raises ConfigError for settings that contradict each other."""
         if self.public_url and not _is_origin(self.public_url):
             raise ConfigError(
-                f"gateway.console.public_url: {self.public_url!r} is no address of a site; write "
-                "https://slipstream.example.com, in small letters and without a path",
+                f"gateway.console.public_url: {self.public_url!r} is not the address of a site; write it like "
+                "https://slipstream.example.com, in lower case and without a path",
                 param="gateway.console.public_url",
             )
         if self.secure_cookies == "always" and self.public_url.startswith("http://"):
@@ -98,8 +98,8 @@ class ConsoleConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         oidc = self.oidc
         if oidc.issuer and not _is_address(oidc.issuer):
             raise ConfigError(
-                f"gateway.console.oidc.issuer: {oidc.issuer!r} is no https:// address; http:// is taken for this "
-                "machine alone (127.0.0.1, localhost)",
+                f"gateway.console.oidc.issuer: {oidc.issuer!r} is not an https:// address; http:// is allowed only "
+                "for this machine (127.0.0.1, localhost)",
                 param="gateway.console.oidc.issuer",
             )
         if oidc.issuer and not oidc.client_id:

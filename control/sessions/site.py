@@ -53,8 +53,8 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
             raise ForeignPage(f"This request was sent by a page of another site (Sec-Fetch-Site: {site[:40]!r}).")
         if origin is not None and origin != self.origin:
             raise ForeignPage(
-                f"This request was sent by a page of {origin[:200]!r}, and this is {self.origin!r}. With a proxy, "
-                "set gateway.console.public_url to the address that browsers use."
+                f"This request was sent by a page of {origin[:200]!r}, but this site is {self.origin!r}. With a "
+                "proxy, set gateway.console.public_url to the address that browsers use."
             )
 
 

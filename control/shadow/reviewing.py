@@ -127,7 +127,9 @@ async def vote(connection: asyncpg.Connection[Any], review_id: UUID, reviewer: s
         raise NotFound(f"There is no review {review_id}, or its texts were deleted; request the next one.")
     voted = insert(review_votes).values(review_id=review_id, reviewer=reviewer, choice=choice.value)
     if await fetchval(connection, voted.on_conflict_do_nothing().returning(_V.review_id)) is None:
-        raise Conflict("You have voted on this pair, and have seen which response is whose; request the next one.")
+        raise Conflict(
+            "You have already voted on this pair, and have seen which response is whose; request the next one."
+        )
     candidate = Position.LEFT if row["candidate_left"] else Position.RIGHT
     if choice in (Choice.LEFT, Choice.RIGHT) and row["release"]:
         coin = insert(review_coins).values(

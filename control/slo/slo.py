@@ -418,5 +418,5 @@ async def _totals(
             call.connection, GoodputTotals, statement, query, *(found.c[column.key] for column in chosen)
         )
     if query.cursor is not None:
-        raise InvalidField("Invalid value for 'cursor': one total for all has no pages.", param="cursor")
+        raise InvalidField("Invalid value for 'cursor': a single total has no pages. Leave it out.", param="cursor")
     return await single_row_page(call.connection, GoodputTotals, statement)

@@ -91,7 +91,7 @@ async def create_adapter(call: AdminCall, organization_id: UUID, body: NewAdapte
         raise Conflict(f"An organization has at most {MAX_ADAPTERS} adapters; delete one first.")
     same = (table.project_id.is_not_distinct_from(body.project_id), table.model == body.model, table.name == body.name)
     if await call.value(select(func.count()).where(own, *same)):
-        raise Conflict(f"There is an adapter '{body.model}:{body.name}' already; delete it first.", param="name")
+        raise Conflict(f"The adapter '{body.model}:{body.name}' already exists; delete it first.", param="name")
     return await ADAPTERS.create(call, organization_id=organization_id, **ADAPTERS.values_of(body))
 
 
@@ -120,7 +120,8 @@ def _require_adapted(call: AdminCall, name: str) -> None:
     if name not in call.fleet.adapted_models:
         pools = " or ".join(f"pools.{pool}.max_adapters" for pool in model.answering_pools)
         raise InvalidField(
-            f"Invalid value for 'model': the engines of {name!r} take no adapters. Set {pools} above 0 (drivers "
-            "embedded, sglang and vllm; no pairs), and start the engines for it, as docs/guides/adapters.md says.",
+            f"Invalid value for 'model': the engines of {name!r} do not support adapters yet. Set {pools} above 0 "
+            "(drivers embedded, sglang and vllm; no pairs), and start the engines for it, as docs/guides/adapters.md "
+            "describes.",
             param="model",
         )

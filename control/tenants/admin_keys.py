@@ -104,8 +104,8 @@ async def create_admin_key(call: AdminCall, organization_id: UUID, body: NewAdmi
         select(exists().where(admin_keys.c.principal_id == body.principal_id))
     ):
         raise PermissionDenied(
-            "This member has had an admin key, and creates further ones alone: any other holder could act in the "
-            "member's name. If the member lost every key, remove the member and add them again.",
+            "This member has had an admin key, so only the member can create further ones; any other holder could "
+            "act in the member's name. If the member lost every key, remove the member and add them again.",
             param="principal_id",
         )
     await ADMIN_KEYS.require_room(call, organization_id)
@@ -129,7 +129,9 @@ async def rotate_admin_key(call: AdminCall, admin_key_id: UUID, body: Rotation) 
         call.principal.require(Permission.ADMIN_KEYS_WRITE, operator_only=False)
         call.require_covers(before.role)
     if not _may_act_as(call, before.principal_id, before.principal_kind):
-        raise PermissionDenied("This is another member's admin key: revoke it, and let the member rotate or make one.")
+        raise PermissionDenied(
+            "This admin key belongs to another member. Revoke it, and let the member rotate it or create a new one."
+        )
     key, secret = await ADMIN_KEYS.rotate(call, admin_key_id, body)
     return AdminKeyWithSecret(key=key, secret=secret)
 

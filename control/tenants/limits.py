@@ -134,7 +134,7 @@ def tier_named(name: str) -> Tier | None:
         return Tier(name)
     except ValueError:
         names = ", ".join((ALL_TIERS, *Tier))
-        raise NotFound(f"There is no tier {name!r}; there are: {names}.") from None
+        raise NotFound(f"There is no tier {name!r}; tiers: {names}.") from None
 
 
 def _shown(rule: Rule) -> LimitRule:

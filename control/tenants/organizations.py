@@ -91,5 +91,5 @@ async def update_organization(call: AdminCall, organization_id: UUID, body: Orga
         if before.operator and body.disabled:
             raise Conflict("The operating organization cannot be disabled: no one could enable it again.")
     if body.store_prompts is True and not call.principal.speaks_for(organization_id):
-        raise PermissionDenied("Only the organization's own owners may have its prompts stored.")
+        raise PermissionDenied("Only the organization's own owners may turn on the storage of its prompts.")
     return await ORGANIZATIONS.update(call, before, ORGANIZATIONS.values_of(body))

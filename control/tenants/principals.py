@@ -121,4 +121,4 @@ class PrincipalResource(Resource[HolderT]):
             )
         )
         if not others:
-            raise Conflict("This is the organization's last owner; make another one first.")
+            raise Conflict("This is the organization's last owner; make another member an owner first.")

@@ -63,7 +63,7 @@ async def put_priorities(
     organization_id = await changed_organization(call, level, subject_id)
     rule = PriorityRule(level, str(subject_id), tier_named(tier_name), body.service_class, body.share)
     if level is Level.KEY and rule.share is not None:
-        raise InvalidField("share: a key has none; give its project one, or the organization.", param="share")
+        raise InvalidField("share: a key has no share; set the share of its project or organization.", param="share")
     if level is not Level.ORGANIZATION:
         await _require_within(call, organization_id, rule)
     before = await _before(call, level, subject_id, rule.tier)

@@ -95,7 +95,7 @@ async def update_project(call: AdminCall, project_id: UUID, body: ProjectChanges
     """
     before = await PROJECTS.find(call, project_id, for_update=True)
     if body.allow_reviews is True and not call.principal.speaks_for(before.organization_id):
-        raise PermissionDenied("Only the organization's own people may let its requests be reviewed.")
+        raise PermissionDenied("Only members of the organization itself may allow reviews of its requests.")
     if body.models is not UNSET:
         _require_models(call, body.models)
     if body.disabled is False and before.disabled_at is not None:

@@ -67,9 +67,9 @@ def check_url(url: str, *, allow_private: bool) -> None:
     elif not host or port == 0:
         problem = "it names no host and port"
     elif parts.username is not None or parts.password is not None:
-        problem = "it holds a user name or password; deliveries are signed instead"
+        problem = "it contains a user name or password; remove them, because deliveries are signed instead"
     elif parts.fragment:
-        problem = "it has a fragment, which is never sent"
+        problem = "it has a fragment, which is never sent; remove it"
     elif is_number(host):
         problem = f"{host} is a number in place of a name; write an IPv4 address as four decimal numbers"
     elif not allow_private and _is_forbidden_literal(host):

@@ -145,8 +145,8 @@ async def test_webhook(call: AdminCall, webhook_id: UUID) -> WebhookTest:
     waiting, most = await call.value(_pending_tests(webhook.organization_id)), call.webhooks.pending_tests
     if waiting >= most:
         raise Conflict(
-            f"{waiting} tests of this organization wait for their delivery, and at most {most} may "
-            "(gateway.admin.webhooks.pending_tests); try again when one has been tried."
+            f"{waiting} tests of this organization await delivery, and at most {most} may "
+            "(gateway.admin.webhooks.pending_tests); try again after the next delivery attempt."
         )
     # `to_webhook_id` bypasses the fan-out, which would send it to the organization's other webhooks too.
     event = {"organization_id": webhook.organization_id, "type": EventType.TEST.value, "to_webhook_id": webhook_id}

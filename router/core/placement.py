@@ -429,7 +429,7 @@ class Placer:
 
     def refuse_adapter(self, pool: PoolState, waiting: QueuedRequest, now: float, out: list[Decision]) -> None:
         """Refuse a request with an adapter, because no engine of the pool takes adapters."""
-        reason = f"The engines of {waiting.ask.model} that this request goes to take no adapters."
+        reason = f"The engines of {waiting.ask.model} that this request may use do not support adapters."
         self._refuse(pool, waiting, NoEngine.code, Reason.NO_ADAPTERS, reason, self.config.retry_after_s, now, out)
 
     def refuse_overloaded(

@@ -299,5 +299,5 @@ def _span(option: str, text: str) -> Span:
     except ValueError:
         span = (0, 0)
     if not 1 <= span[0] <= span[1]:
-        raise ConfigError(f"{option} {text!r}: write a number of at least 1, or two as 100-400")
+        raise ConfigError(f"{option} {text!r}: write a number of at least 1, or a range such as 100-400")
     return span

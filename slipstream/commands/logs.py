@@ -36,7 +36,7 @@ def logs(name: str | None, deployment: Deployment, follow: bool, lines: int) -> 
     chosen = {stem: file for stem, file in known.items() if name is None or stem == name or stem.startswith(f"{name}-")}
     if not chosen:
         names = ", ".join(known) or f"none in {folder.logs}"
-        raise ConfigError(f"no log called {name!r}; there is: {names}" if name else f"no logs in {folder.logs} yet")
+        raise ConfigError(f"no log called {name!r}; logs: {names}" if name else f"no logs in {folder.logs} yet")
     named = len(chosen) > 1
     positions = {}
     for stem, file in chosen.items():

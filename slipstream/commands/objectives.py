@@ -37,7 +37,7 @@ def promises_of(objectives: Sequence[str]) -> tuple[SloClass, ...]:
         except ValueError:
             promise = None
         if promise is None or promise.prompt_tokens < 1 or promise.ttft_s <= 0 or promise.tpot_s < 0:
-            raise ConfigError(f"--objective {text!r}: write it as 4096:700:40, or :2000:40 for all longer prompts")
+            raise ConfigError(f"--objective {text!r}: write it like 4096:700:40, or :2000:40 for all longer prompts")
         if promises and promise.prompt_tokens <= promises[-1].prompt_tokens:
             raise ConfigError(f"--objective {text!r}: it must be for longer prompts than the one before")
         promises.append(promise)

@@ -265,5 +265,5 @@ def _price(text: str) -> tuple[str, float]:
         price = 0.0
     if name not in GPUS or not 0 < price < float("inf"):
         known = ", ".join(GPUS)
-        raise ConfigError(f"--price {text!r}: write a GPU and dollars per hour, as h100=2.50; GPUs: {known}")
+        raise ConfigError(f"--price {text!r}: write a GPU and dollars per hour, such as h100=2.50; GPUs: {known}")
     return name, price

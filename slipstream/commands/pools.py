@@ -212,13 +212,13 @@ async def _pool_of(call: AdminCall, replica_id: str) -> str:
         if any(each.id == replica_id for each in pool.replicas):
             return pool.name
     known = ", ".join(each.id for pool in state.pools for each in pool.replicas) or "none"
-    raise NotFound(f"There is no replica {replica_id!r}; there are: {known}.")
+    raise NotFound(f"There is no replica {replica_id!r}; replicas: {known}.")
 
 
 def _engine(text: str) -> dict[str, str]:
     name, equals, url = text.partition("=")
     if not equals:
-        raise InvalidField(f"--replica {text}: write ID=URL, as green-0=http://10.0.0.7:30000.", param="replica")
+        raise InvalidField(f"--replica {text}: write ID=URL, such as green-0=http://10.0.0.7:30000.", param="replica")
     return {"id": name, "url": url}
 
 

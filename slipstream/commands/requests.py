@@ -194,7 +194,7 @@ def show(deployment: Deployment, as_json: bool, request_id: str) -> None:
     elif trace is not None or attempts:
         _print(request_id, trace, attempts)
     if trace is None and not attempts:
-        print(f"no request {request_id}; rows arrive about a second after the answer", file=sys.stderr)
+        print(f"no request {request_id}; a request appears about a second after its response", file=sys.stderr)
         sys.exit(1)
 
 

@@ -445,5 +445,5 @@ def test_a_pool_that_cannot_work_stops_the_start(tmp_path: Path) -> None:
     check_pool(Pool("p", "tensorrt_llm", replicas, api_key_file=str(tmp_path / "key")))
     assert drivers.of_pool(pool).capabilities == drivers.get("tensorrt_llm").capabilities
     check_served(Model("m", Tier.CHAT, "p", 4_096), pool)
-    with pytest.raises(ConfigError, match="serves the tier 'chat' alone"):
+    with pytest.raises(ConfigError, match="can serve only the tier 'chat'"):
         check_served(Model("m", Tier.AUTOCOMPLETE, "p", 4_096), pool)

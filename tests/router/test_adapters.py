@@ -90,7 +90,7 @@ def test_loading_elsewhere_is_worth_it_only_where_the_wait_is_longer() -> None:
 def test_a_pool_that_takes_none_says_so() -> None:
     (refusal,) = refused(Core(adapted_fleet(0)).ask(adapter="a"))
     assert (refusal.code, refusal.cause) == ("no_engine_available", Reason.NO_ADAPTERS)
-    assert refusal.reason == "The engines of m that this request goes to take no adapters."
+    assert refusal.reason == "The engines of m that this request may use do not support adapters."
 
 
 @pytest.mark.parametrize("seed", range(5))

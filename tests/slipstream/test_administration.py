@@ -219,7 +219,7 @@ async def test_verification_compares_with_the_heads_that_were_noted(
         assert configured[1].startswith(f"worker.audit.heads_folder: {folder} holds no recorded heads (heads.jsonl)")
     (elsewhere / FILE).write_text("{}\n")
     code, said = await shell.run("console", "audit", "verify", "--heads", str(elsewhere))
-    assert (code, f"{elsewhere / FILE}: line 1 is no head" in said) == (1, True)
+    assert (code, f"{elsewhere / FILE}: line 1 is not a head" in said) == (1, True)
 
 
 def _noting_in(folder: Path, tmp_path: Path) -> Path:

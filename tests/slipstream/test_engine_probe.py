@@ -54,7 +54,7 @@ async def test_what_an_engine_lacks_is_said_and_stops_up(engine: FakeEngineProce
             {"engine_model": "elsewhere"},
             "serves 'fake', not 'elsewhere'; set models.elsewhere.engine_model to the name it serves",
         ),
-        ("sk-right", {"context_tokens": 4_096}, "takes 2,048 tokens of 'fake', and its model has 4,096; lower the"),
+        ("sk-right", {"context_tokens": 4_096}, "accepts 2,048 tokens of 'fake', but its model has 4,096; lower the"),
     ):
         file.write_text(_settings(engine.url, **change))
         environment = {"THE_KEY": key, "SLIPSTREAM_LOCAL__DATA": str(tmp_path / "data")}

@@ -156,7 +156,8 @@ async def test_what_is_not_there_is_said_with_what_is(shell: Shell) -> None:
     code, said = await shell.run(*start, "--slice", "json")
     assert (code, "--slice-margin json=0.022" in said) == (1, True)
     code, said = await shell.run(*start, "--slice-margin", "json=x")
-    assert (code, said) == (1, "--slice-margin: 'json=x' is not a share like 0.02, nor one of a slice like json=0.022")
+    refusal = "--slice-margin: 'json=x' is neither a share such as 0.02 nor the share of a slice such as json=0.022"
+    assert (code, said) == (1, refusal)
     own = ("--slice", "json", "--slice", "facts", "--slice-margin", "json=0.022", "--slice-margin", "0.02")
     wide = ("--slice", "json", "--slice-margin", "0.05", "--slice-items", "800", "--slice-correlation", "0.1")
     for taken in (own, wide):

@@ -61,7 +61,7 @@ async def test_a_refused_command_changes_nothing_and_says_what_to_do(shell: Shel
         ("pools set green", "to add it, give --driver"),
         ("pools remove blue", "serves large"),
         ("pools set blue --replica b0", "write ID=URL"),
-        ("replicas remove b9", "there are: b0, b1"),
+        ("replicas remove b9", "replicas: b0, b1"),
         ("models alias quick", "Give the model"),
         ("models set large --pool green", "no pool named 'green'"),
         ("models set large --default-max-tokens 1 --if-version 1", "at version 2, not 1"),

@@ -205,14 +205,14 @@ def test_sglang_is_run_by_the_python_next_to_its_script(tmp_path: Path, monkeypa
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a driver without a program": ({"driver": "embedded"}, "`up` starts no engines of the driver 'embedded'"),
+    "a driver without a program": ({"driver": "embedded"}, "`up` cannot start engines of the driver 'embedded'"),
     "half of a pair": ({"role": "decode"}, "starts no prefill/decode pairs"),
-    "two engines at one port": ({"local_replicas": 2, "port": 9}, "port 9 is one, for 2 engines"),
+    "two engines at one port": ({"local_replicas": 2, "port": 9}, "port 9 cannot serve 2 engines"),
     "a folder that is not here": ({"model": "/nowhere/m"}, "/nowhere/m is not on this machine; give the folder"),
     "a folder for a file": ({"driver": "llama_cpp"}, "slipstream-chat is not a GGUF file"),
     "a setting of a GPU": ({"kv_dtype": "fp8"}, "launch.kv_dtype: it is computed for a GPU"),
     "an engine of GPUs": ({"driver": "tensorrt_llm", "api_key_required": False}, "launch.gpu: empty"),
-    "two that share GPUs": ({"local_replicas": 2, "gpu": "h100"}, "tensor_parallel: 0, and 2 engines share"),
+    "two that share GPUs": ({"local_replicas": 2, "gpu": "h100"}, "tensor_parallel: 0, but 2 engines share"),
     "a GPU for llama.cpp": ({"driver": "llama_cpp", "gpu": "h100", "model": "ggml-org/m-GGUF"}, "launch.gpu: h100"),
 }
 

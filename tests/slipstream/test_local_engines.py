@@ -172,15 +172,15 @@ IMPOSSIBLE: dict[str, tuple[Settings, str]] = {
     ),
     "a context beyond the model's": (
         _settings(_pool(context_tokens=5_000)),
-        r"pools\.own\.engine\.context_tokens: 5,000 tokens are more than slipstream-chat takes; set at most 4,608",
+        r"pools\.own\.engine\.context_tokens: 5,000 tokens are more than slipstream-chat supports; set at most 4,608",
     ),
     "a promise beyond the model's": (
         _settings(_pool(), models=(_model("m", "own", context_tokens=9_000),)),
-        r"models\.m\.context_tokens: 9,000, and the engines of pools\.own take 4,608 \(as made\); promise 4,608 at",
+        r"models\.m\.context_tokens: 9,000, but the engines of pools\.own take 4,608 \(as made\); promise 4,608 at",
     ),
     "a promise beyond the engine's": (
         _settings(_pool(context_tokens=100)),
-        r"models\.m-own\.context_tokens: 512, and the engines of pools\.own take 100 "
+        r"models\.m-own\.context_tokens: 512, but the engines of pools\.own take 100 "
         r"\(pools\.own\.engine\.context_tokens\)",
     ),
     "keys and values that hold no context": (

@@ -28,7 +28,7 @@ def test_what_is_no_span_is_refused_with_an_example(text: str) -> None:
 @pytest.mark.parametrize("text", ["3651d", "999999d", "999999999d", "999999999s"])
 def test_what_is_longer_than_anything_is_kept_is_refused(text: str) -> None:
     for read in (span, moment):
-        with pytest.raises(click.BadParameter, match="3,650d at most"):
+        with pytest.raises(click.BadParameter, match="3,650d is the maximum"):
             read(text)
 
 

@@ -64,7 +64,8 @@ REFUSED = {
         '[[pools]]\nname = "chat"\ndriver = "openai"\n', "pools: there are pools but no models"
     ),
     "a pool that no path can carry": (
-        POOL.format(pool="gpu/blue", replica="a"), r"pools\.gpu/blue\.name: .* must not contain '/'.*Choose another name"
+        POOL.format(pool="gpu/blue", replica="a"),
+        r"pools\.gpu/blue\.name: .* must not contain '/'.*Choose another name",
     ),
     "a replica that no path can carry": (
         POOL.format(pool="gpu", replica="rack/1"),

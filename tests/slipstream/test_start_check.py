@@ -119,7 +119,7 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: WITHOUT_ENGINES.replace(
             "replicas = [", 'replicas = [{ id = "again", url = "http://127.0.0.1:9/v1/" }, '
         ),
-        "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:9 is that of replica 'again' too",
+        "pools.elsewhere.replicas.elsewhere-1.url: http://127.0.0.1:9 is also the URL of replica 'again'",
     ),
     "a tokenizer that is not there": (
         lambda at: WITHOUT_ENGINES.replace("context_tokens", 'tokenizer = "/models/nope"\ncontext_tokens'),
@@ -147,11 +147,11 @@ BROKEN: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "a context that no engine has": (
         lambda at: WITHOUT_ENGINES.replace('9" }', '9", context_tokens = 999 }'),
-        "models.elsewhere.context_tokens: 1,000, and no replica of pools.elsewhere takes more than 999",
+        "models.elsewhere.context_tokens: 1,000, but no replica of pools.elsewhere takes more than 999",
     ),
     "a pool without engines": (
         lambda at: WITHOUT_ENGINES.partition("replicas")[0],
-        "pools.elsewhere.replicas: none, and models.elsewhere is to be served there",
+        "pools.elsewhere.replicas: empty, but models.elsewhere is served by this pool",
     ),
     "drafts that cannot be governed": (
         lambda at: _pool("speculation = { governed = true }"),

@@ -45,7 +45,7 @@ def test_what_is_wrong_stands_first_and_its_reason_on_lines_of_its_own() -> None
 
 def test_a_router_that_does_not_answer_is_named() -> None:
     assert text_of(URL, None, [process("gateway-1")], None, {}).startswith(
-        "Needs attention: engines are unknown, the router does not answer"
+        "Needs attention: the state of the engines is unknown, because the router does not answer"
     )
 
 

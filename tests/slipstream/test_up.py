@@ -243,7 +243,10 @@ def _changed_settings_undo_edits(deployment: RestartableDeployment) -> None:
     settings.write_text(settings.read_text().replace("context_tokens = 1000", "context_tokens = 900"))
     deployment.up()
     told = deployment.errors.read_text()
-    assert f"replaced by it: {undone}. Repeat the edits that you still want; `slipstream fleet rollback 2`" in told
+    assert (
+        f"since the previous settings: {undone}. Repeat the edits that you still want; `slipstream fleet rollback 2`"
+        in told
+    )
     assert "weight" not in told.replace(undone, "")
     listed = deployment.run("fleet", "versions").stdout
     assert listed.splitlines()[1].split()[0] == "3", "as it was foreseen"

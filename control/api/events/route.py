@@ -144,6 +144,7 @@ def _topics(text: str) -> frozenset[Topic]:
     for name in names:
         if name not in known:
             raise InvalidField(
-                f"Invalid value for 'topics': {name[:100]!r} is none; there are: {', '.join(known)}.", param="topics"
+                f"Invalid value for 'topics': {name[:100]!r} is not a topic; topics: {', '.join(known)}.",
+                param="topics",
             )
     return frozenset(Topic(name) for name in names)

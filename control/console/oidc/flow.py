@@ -162,7 +162,7 @@ async def choose_organization(call: ConsoleCall, body: OrganizationChoice) -> Co
 
 def _provider(call: ConsoleCall) -> Provider:
     if call.console.provider is None:
-        raise NotFound("No provider of identities is set here (gateway.console.oidc).")
+        raise NotFound("No identity provider is configured (gateway.console.oidc).")
     return call.console.provider
 
 
@@ -179,7 +179,7 @@ def _proved(call: ConsoleCall) -> Proved:
     """The proved identity of this browser. Raises SessionEnded."""
     proved = _opened(call, PROVED, Proved)
     if proved is None:
-        raise SessionEnded("This browser has no recent sign-in by the identity provider; sign in again.")
+        raise SessionEnded("This browser has no recent sign-in with the identity provider; sign in again.")
     return proved
 
 

@@ -38,10 +38,10 @@ async def test_what_is_no_proof_of_this_cascade_is_refused(operator: Client, peo
     change = "UPDATE evals.comparisons SET {} WHERE id = $1"
     await people.database.execute(change.format("model = 'wide'"), comparison)
     status, said = await refusal(operator, comparison)
-    assert (status, "is of 'wide' on 'one' and 'cascade-pool'" in said) == (409, True)
+    assert (status, "compared 'wide' on 'one' and 'cascade-pool'" in said) == (409, True)
     await people.database.execute(change.format("model = 'spare', decision = 'inconclusive'"), comparison)
     status, said = await refusal(operator, comparison)
-    assert (status, "has not passed: it is inconclusive" in said) == (409, True)
+    assert (status, "has not passed; its status is inconclusive" in said) == (409, True)
     lax = await passed_comparison(people, margin=0.05)
     status, said = await refusal(operator, lax)
     assert (status, "passed by a margin of 0.05; the cascade's quality_margin is 0.02" in said) == (409, True)

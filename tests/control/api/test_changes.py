@@ -64,7 +64,7 @@ async def test_too_early_or_too_few_is_said(people: People, database: asyncpg.Co
     operator = await people.operator()
     early = await noted(operator, made_at=None)
     answer = await operator.ask("POST", f"/changes/{early['id']}/measure", {})
-    assert (answer.status, "have not passed" in answer.body["error"]["message"]) == (409, True)
+    assert (answer.status, "has not passed yet" in answer.body["error"]["message"]) == (409, True)
     few = await noted(operator)
     answer = await operator.ask("POST", f"/changes/{few['id']}/measure", {})
     assert (answer.status, "0 requests before" in answer.body["error"]["message"]) == (409, True)

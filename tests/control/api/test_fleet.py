@@ -176,7 +176,7 @@ REFUSED: list[tuple[str, str, Any, tuple[int, str], str]] = [
     ("DELETE", "/pools/blue", None, (409, "conflict"), "serves org/large; point them to another pool"),
     ("PATCH", "/pools/blue/replicas/blue-0", {"weight": 0}, (409, "conflict"), "or force it"),
     ("PATCH", "/pools/blue/replicas/blue-9", {"weight": 1}, (404, "not_found"), "Did you mean 'blue-0'?"),
-    ("PUT", "/models/other", MODEL, (400, "invalid_value"), "it is 'other' in the path"),
+    ("PUT", "/models/other", MODEL, (400, "invalid_value"), "it must be 'other', as in the path"),
     ("PUT", "/models/all", {**MODEL, "name": "all"}, (400, "invalid_value"), "no model or alias may have this name"),
     ("PUT", "/models/org/large", {**MODEL, "colour": 1}, (400, "unknown_parameter"), "colour"),
     ("PUT", "/models/org/large", {**MODEL, "tokenizer": "/nowhere"}, (400, "invalid_value"), "tokenizer"),

@@ -46,7 +46,7 @@ async def test_a_parameter_there_is_not_is_answered_with_those_there_are(people:
     message = answer.body["error"]["message"]
     assert (answer.status, answer.body["error"]["param"]) == (400, "decision")
     assert message.startswith(
-        "Unknown parameter: 'decision' is not a parameter of this call; it takes: limit, cursor, "
+        "Unknown parameter: 'decision' is not a parameter of this call; parameters: limit, cursor, "
     )
     assert "error_code" in message
 
@@ -59,4 +59,4 @@ async def test_a_price_of_a_model_that_is_not_served_is_made_and_warned_of(peopl
     answer = await operator.ask("POST", "/prices", {"model": "nobody's", **rates})
     assert (answer.status, answer.body["served"]) == (201, False)
     assert answer.body["warning"].startswith("""This deployment serves no model "nobody's" (it serves: """)
-    assert answer.body["warning"].endswith("The price waits for such a model.")
+    assert answer.body["warning"].endswith("The price applies once a model of this name is served.")

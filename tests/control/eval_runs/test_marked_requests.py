@@ -151,7 +151,7 @@ async def test_the_key_is_kept_for_its_owner_alone_and_made_anew_where_it_is_ref
     given.write_text(f"{other}\n")
     named = EvalsKey(msgspec.structs.replace(world.settings, evals=EvalsConfig(api_key_file=str(given))))
     assert await named.of("") == other
-    with pytest.raises(ConfigError, match="does not take"):
+    with pytest.raises(ConfigError, match="does not accept"):
         await named.of(other)
 
 

@@ -88,7 +88,7 @@ async def test_changed_settings_replace_edits_and_say_what_was_lost(
     newest = await revision.newest(connection)
     assert (newest.state.models, newest.action, newest.actor) == (SECOND.models, "seed", "slipstream gateway")
     assert await start(FIRST) == 4  # back again is a change too, and nothing was edited since
-    assert caplog.text.count("are replaced by it") == 1
+    assert caplog.text.count("it replaces the edits") == 1
 
 
 async def test_an_edit_that_the_changed_settings_say_too_is_not_lost(
@@ -99,7 +99,7 @@ async def test_an_edit_that_the_changed_settings_say_too_is_not_lost(
     await edited(connection, lambda state: edits.put_alias(state, "quick", "large"))
     noted = replace(SECOND, pools=drained(SECOND).pools)
     assert await start(noted) == 4
-    assert "edits made since the settings before are replaced by it: model large: aliases" in caplog.text
+    assert "it replaces the edits that were made since the previous settings: model large: aliases" in caplog.text
     assert "weight" not in caplog.text, "which is in the settings by now"
 
 
@@ -109,7 +109,7 @@ async def test_settings_that_say_all_that_was_edited_lose_nothing(
     await start(FIRST)
     await edited(connection, drained)
     assert await start(drained(SECOND)) == 3
-    assert "replaced" not in caplog.text
+    assert "replaces" not in caplog.text
 
 
 @pytest.mark.parametrize("edit", [drained, lambda state: edits.set_weight(state, "blue", "b0", 2.0)])
@@ -119,7 +119,7 @@ async def test_what_settings_take_away_whole_takes_its_edits_with_it(
     await start(FIRST)
     await edited(connection, edit)
     await start(replace(FIRST, pools=(replace(POOLS[0], replicas=POOLS[0].replicas[1:]),)))
-    assert "replaced by it: replica b0 of blue: weight 1.0 -> " in caplog.text
+    assert "since the previous settings: replica b0 of blue: weight 1.0 -> " in caplog.text
 
 
 async def test_gateways_with_different_settings_do_not_take_turns(

@@ -46,7 +46,7 @@ def test_every_stage_with_customers_has_a_least_exposure() -> None:
     [
         ({"model": "alias"}, "'alias' is an alias of the model"),
         ({"candidate_pool": "gone"}, "no pool 'gone'"),
-        ({"candidate_pool": "old"}, "needs a pool of its own"),
+        ({"candidate_pool": "old"}, "needs its own pool"),
         ({"control_pool": "new"}, "cannot run on the candidate's pool"),
         ({"control_pool": "gone"}, "no pool 'gone'"),
         ({"stages": (0.0, 1.0)}, "stages"),
@@ -95,7 +95,7 @@ def test_an_arm_too_small_for_the_model_is_refused(arm: str) -> None:
         ),
     )
     with pytest.raises(
-        InvalidField, match=r"take 1,024 tokens at most \('small-0'\).* 4,096: 3,072 too few"
+        InvalidField, match=r"accept at most 1,024 tokens \('small-0'\).* 4,096: 3,072 too few"
     ) as refused:
         require_startable(with_pools(small), wanted(**{arm: "small"}))
     assert refused.value.param == arm

@@ -89,8 +89,8 @@ def test_what_openai_has_and_we_do_not_is_unsupported_not_unknown(decoder: Decod
         (chat, "functions", "is not available on this deployment; write 'tools'."),
         (chat, "function_call", "is not available on this deployment; write 'tool_choice'."),
         (chat, "image", "; an image belongs in a message's 'content', as a part such as {"),
-        (chat, "top_k", " taken by the engines of 'm' (driver openai). Leave it out, or have an operator name it in"),
-        (chat, "typical_p", "; it belongs to an engine's own API, and this model's engines do not take it. Leave"),
+        (chat, "top_k", " accepted by the engines of 'm' (driver openai). Leave it out. If the engines know it, an"),
+        (chat, "typical_p", "; it belongs to an engine's own API, and this model's engines do not accept it. Leave"),
         (completion, "max_new_tokens", "; write 'max_tokens'."),
     ],
 )
