@@ -56,7 +56,7 @@ async def organization_named(connection: asyncpg.Connection[Any], which: str) ->
     if not found:
         hint = _meant(which, await connection.fetch(NEWEST_ORGANIZATIONS))
         raise NotFound(
-            f"organization {which!r}: none has this id or name; {hint}`"
+            f"no organization has the id or name {which!r}; {hint}`"
             f"{command('customers organizations list')}` shows them"
         )
     return only("organization", which, found)
@@ -74,7 +74,7 @@ async def project_named(connection: asyncpg.Connection[Any], organization: str, 
     if not found:
         hint = _meant(which, await connection.fetch(NEWEST_PROJECTS, organization_id))
         to_list = command(f"customers projects list --organization {shlex.quote(organization)}")
-        raise NotFound(f"project {which!r}: {organization} has none with this id or name; {hint}`{to_list}` shows them")
+        raise NotFound(f"{organization} has no project with the id or name {which!r}; {hint}`{to_list}` shows them")
     return only("project", which, _ids_first(found))
 
 
@@ -84,7 +84,7 @@ async def adapter_named(connection: asyncpg.Connection[Any], organization: str, 
     found = await connection.fetch(ADAPTERS, organization_id, which)
     if not found:
         to_list = command(f"customers adapters list --organization {shlex.quote(organization)}")
-        raise NotFound(f"adapter {which!r}: {organization} has none with this id or name; `{to_list}` shows them")
+        raise NotFound(f"{organization} has no adapter with the id or name {which!r}; `{to_list}` shows them")
     return only("adapter", which, _ids_first(found))
 
 
@@ -107,9 +107,7 @@ async def _key_named(connection: asyncpg.Connection[Any], which: str, keys: Tabl
     facts = (key.id, key.display, key.revoked_at.is_(None).label("live"))
     found = await fetch(connection, select(*facts).where(named).order_by(*order))
     if not found:
-        raise NotFound(
-            f"{what} {which!r}: none has this id, sk-slip-… or name; `{command(f'{what}s list')}` shows them"
-        )
+        raise NotFound(f"no {what} has the id, sk-slip-… or name {which!r}; `{command(f'{what}s list')}` shows them")
     found = (
         [row for row in found if str(row["id"]) == which.lower()]
         or [row for row in found if row["display"] == which]
@@ -128,7 +126,7 @@ async def member_named(connection: asyncpg.Connection[Any], organization_id: UUI
     """The member by id, or by e-mail address in the organization. Raises NotFound."""
     found: UUID | None = await connection.fetchval(MEMBER, organization_id, which)
     if found is None:
-        raise NotFound(f"member {which!r}: none has this id, and none of the organization this e-mail address")
+        raise NotFound(f"no member has the id {which!r}, and no member of the organization has this e-mail address")
     return found
 
 
@@ -137,7 +135,7 @@ async def account_named(connection: asyncpg.Connection[Any], which: str) -> UUID
     found = await connection.fetch(MEMBERS, which)
     if not found:
         to_list = command("console accounts list")
-        raise NotFound(f"account {which!r}: none has this member's id or e-mail address; `{to_list}` shows them")
+        raise NotFound(f"no account has the member's id or e-mail address {which!r}; `{to_list}` shows them")
     return only("account", which, [row["id"] for row in found])
 
 
@@ -211,7 +209,7 @@ def only(what: str, which: str, ids: list[UUID]) -> UUID:
     """The only id. Raises InvalidField, which names all ids, if several objects have the name."""
     if len(ids) > 1:
         raise InvalidField(
-            f"{what} {which!r}: {len(ids)} have this name; give the id of one: {', '.join(map(str, ids))}", param=what
+            f"{len(ids)} {what}s have the name {which!r}; give the id of one: {', '.join(map(str, ids))}", param=what
         )
     return ids[0]
 
@@ -225,7 +223,7 @@ def _meant(which: str, known: list[asyncpg.Record]) -> str:
 def _require_name(what: str, which: str) -> None:
     """Refuse a name that looks like an id: it is an id with a wrong digit, or from another database."""
     if _is_id(which):
-        raise NotFound(f"{what} {which!r}: none has this id, and an id cannot be a name")
+        raise NotFound(f"no {what} has the id {which!r}, and an id cannot be a name")
 
 
 def _is_id(which: str) -> bool:

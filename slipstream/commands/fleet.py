@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 HEAD = ("replica", "state", "leases", "engine", "prefill", "headroom", "speed", "hardware")
 COLUMNS = 100
 LEGEND = (
-    "leases: requests given of at most so many; below, by whose limit, or why the learnt limit last moved\n"
-    "engine: running + waiting requests, as it reports\n"
-    "prefill: prompt tokens given that are still to be computed\n"
-    "headroom: KV tokens that may still be given: free at its last report, without what its answers will grow by and\n"
-    "what was given since; - where it reports none; speed: prompt tokens it computes a second, learnt from first tokens"
+    "leases: requests that the replica has, of its maximum; below, the source of the limit, or why it last moved\n"
+    "engine: running + waiting requests that the engine reports\n"
+    "prefill: prompt tokens of its requests that are not computed yet\n"
+    "headroom: KV tokens for further requests: the free ones of its last report, less the growth of its responses and\n"
+    "the requests placed since; - if it reports none\n"
+    "speed: prompt tokens that it computes per second, learnt from first tokens"
 )
 
 

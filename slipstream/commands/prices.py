@@ -118,7 +118,7 @@ def set_command(price: CreatedPrice) -> str:
     """Set the price of MODEL from a given time. The previous price ends at that time."""
     if price.warning is not None:
         to_end = command(f"customers prices end {price.version}")
-        print(f"warning: {price.warning} Take it back: {to_end}", file=sys.stderr)
+        print(f"warning: {price.warning} To withdraw the price: {to_end}", file=sys.stderr)
     return f"{_spoken(price)} from {_moment(price.valid_from)} UTC on (version {price.version})"
 
 

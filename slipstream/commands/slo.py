@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 HEAD = ("class", "ttft/tpot/gap", "target", "counted", "good", "burn 1h", "6h", "3d", "budget left")
 POOLS = ("pool", "replica-h", "good tokens", "priced h", "{} spent", "priced tokens", "{} a million")
 LEGEND = (
-    "ttft/tpot/gap: promised milliseconds; counted: answered, or failed by the platform's fault;\n"
-    "good: met every promised figure\n"
-    "burn: how fast the error budget is used, 1 spends it exactly in 28 days; budget left: of these 28 days\n"
-    "priced h, spent, priced tokens, a million: of the whole minutes in which the pool had a price"
+    "ttft/tpot/gap: objectives in ms; counted: requests that were answered, or failed by the platform's fault\n"
+    "good: requests that met every objective\n"
+    "burn: rate at which the error budget is used; 1 spends it exactly in 28 days\n"
+    "budget left: share of the error budget of these 28 days\n"
+    "priced h, spent, priced tokens, a million: for the whole minutes in which the pool had a price"
 )
 
 

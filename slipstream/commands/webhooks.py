@@ -195,7 +195,7 @@ async def _named(call: AdminCall, organization: str, which: str) -> Webhook:
     known = (await list_webhooks(call, owner, PageQuery(limit=MAX_LISTED))).data
     found = [each for each in known if each.url == which]
     if not found:
-        raise NotFound(f"webhook {which!r}: {organization} has none with this id or URL")
+        raise NotFound(f"{organization} has no webhook with the id or URL {which!r}")
     only("webhook", which, [each.id for each in found])
     return found[0]
 

@@ -26,9 +26,10 @@ HEAD = ("organization", "tier", "requests", "prompt", "output", "sessions", "tur
         "rate/s", "cv", "1 s", "60 s")  # fmt: skip
 NAMES = "SELECT id::text, name FROM gateway.organizations WHERE id = ANY($1::uuid[])"
 LEGEND = (
-    "prompt, output: tokens, p50/p95/p99; turns: of a session; gap: between two turns, in seconds; shared: part of the "
-    "prompt\ntokens that came before; cached: part that engines reused; cv: of the times between arrivals; 1 s, 60 s: "
-    "index of\ndispersion of the arrivals in so long a time: both are 1 for arrivals at random"
+    "prompt, output: tokens, p50/p95/p99; gap: seconds between two turns of a session\n"
+    "shared: share of the prompt tokens that an earlier prompt had; cached: share that engines reused\n"
+    "cv: coefficient of variation of the times between arrivals; 1 s, 60 s: index of dispersion of the arrivals in\n"
+    "intervals of this length; both are 1 for random arrivals"
 )
 
 

@@ -103,7 +103,7 @@ async def test_what_the_commands_print_is_explained_where_it_is_printed(
     table = await asyncio.to_thread(run, fleet_commands.fleet, ["--explain"])
     assert f"{lease.engine.replica_id}: {lease.engine.url}" in table.stdout
     assert ": at most " in table.stdout
-    for column in ("headroom: KV tokens", "speed: prompt tokens it computes a second"):
+    for column in ("headroom: KV tokens", "speed: prompt tokens that it computes per second"):
         assert column in table.stderr
     for command, arguments in ((router_commands.router, ["explain", "req_l1"]), (fleet_commands.fleet, [])):
         assert not (await asyncio.to_thread(run, command, [*arguments, "--json"])).stderr

@@ -163,7 +163,7 @@ async def test_a_limit_that_cannot_be_is_refused_by_name(shell: Shell) -> None:
         (("--money-per-month", "NaN"), "not an amount"),
         (("--money-per-month", "90000001"), "'money_micro_per_month'"),
         (("--max-concurrency", "0"), "not in the range"),
-        (("--max-concurrency", "1", "--project", "nope"), "acme has none with this id or name"),
+        (("--max-concurrency", "1", "--project", "nope"), "acme has no project with the id or name 'nope'"),
         (("--max-concurrency", "1", "--tier", "batch"), "'chat', 'autocomplete'"),
     ):
         code, output = await shell.run(*SET, *ACME, *given)
@@ -212,7 +212,7 @@ async def test_a_price_for_a_model_that_is_not_served_is_warned_of(shell: Shell)
     said = await shell.must("customers", "prices", "set", "slipstream-chatt", "--input", "0.20", "--output", "0.80")
     assert "warning: This deployment serves no model 'slipstream-chatt' (it serves: slipstream-chat, " in said
     assert "did you mean 'slipstream-chat'?" in said
-    assert re.search(r"such a model\. Take it back: slipstream customers prices end \d+", said)
+    assert re.search(r"is served\. To withdraw the price: slipstream customers prices end \d+", said)
     listed = await shell.must("customers", "prices", "list")
     assert "slipstream-chatt (not served)" in listed
     assert "hence free: slipstream-chat, slipstream-code" in listed
@@ -284,7 +284,7 @@ async def test_a_webhook_is_made_tested_and_looked_at_by_its_url(customer: Custo
     code, said = await customer.webhooks("remove", server.url, *ACME)
     assert (code, said) == (0, f"removed {server.url}")
     code, said = await customer.webhooks("deliveries", server.url, *ACME)
-    assert (code, "acme has none with this id or URL" in said) == (1, True)
+    assert (code, "acme has no webhook with the id or URL" in said) == (1, True)
 
 
 async def test_a_delivery_that_waits_for_its_next_attempt_is_sent_at_once_when_asked(

@@ -125,7 +125,7 @@ async def test_an_ambiguous_name_revokes_nothing_until_one_is_left(
     twins = [row[0] for row in await connection.fetch("SELECT id::text FROM gateway.api_keys ORDER BY created_at")]
     code, said = await shell.run("keys", "revoke", "twin")
     assert (code, await connection.fetchval(LIVE)) == (1, 2)
-    assert "2 have this name" in said
+    assert "2 keys have the name 'twin'" in said
     assert all(twin in said for twin in twins)
     await shell.must("keys", "revoke", twins[0])
     await shell.must("keys", "revoke", "twin")
@@ -179,14 +179,20 @@ async def test_a_key_is_made_for_who_is_there_and_a_name_that_is_not_is_refused_
     for options, said in (
         (
             ("--organization", "acmee"),
-            "none has this id or name; did you mean 'acme'? `slipstream customers organizations list",
+            "no organization has the id or name 'acmee'; did you mean 'acme'? `slipstream customers organizations list",
         ),
         (("--organization", off_by_one), f"did you mean '{acme}'? "),
-        (("--organization", "acme", "--project", "wbe"), "acme has none with this id or name; did you mean 'web'? `"),
+        (
+            ("--organization", "acme", "--project", "wbe"),
+            "acme has no project with the id or name 'wbe'; did you mean 'web'? `",
+        ),
         (("--organization", "acme", "--project", "wbe"), "--create-missing creates them"),
-        (("--organization", off_by_one, "--create-missing"), "none has this id, and an id cannot be a name"),
+        (
+            ("--organization", off_by_one, "--create-missing"),
+            f"no organization has the id '{off_by_one}', and an id cannot be a name",
+        ),
         (("--organization", "acme", "--project", stranger, "--create-missing"), "an id cannot be a name"),
-        ((), "organization 'demo': none has this id or name; `slipstream customers organizations list"),
+        ((), "no organization has the id or name 'demo'; `slipstream customers organizations list"),
     ):
         code, told = await shell.run("keys", "create", *options)
         assert (code, said in told) == (1, True), told

@@ -144,7 +144,7 @@ async def test_a_diagnosis_names_the_requests_of_the_alert_that_slo_shows(
 async def test_an_unknown_organization_is_refused_by_name(shell: Shell) -> None:
     code, told = await shell.run("diagnose", "slo", "--organization", "acm")
     assert code == 1
-    assert "organization 'acm': none has this id or name" in told
+    assert "no organization has the id or name 'acm'" in told
 
 
 async def test_a_database_that_refuses_to_write_is_named_by_whatever_adds_up(

@@ -188,7 +188,7 @@ REFUSED: list[tuple[str, str, Any, tuple[int, str], str]] = [
         "/pools/blue",
         {**POOL, "api_key_file": "/x/engine-keys/../pepper"},
         (400, "invalid_value"),
-        "must lie in a folder called engine-keys",
+        "must be in a folder called engine-keys",
     ),
     ("PUT", "/pools/blue", {**POOL, "api_key_file": "/x/engine-keys/a"}, (400, "invalid_value"), "/x/engine-keys/a:"),
     ("PUT", "/pools/blue/replicas/b1", {"id": "b1", "url": "host:1"}, (400, "invalid_value"), "did you mean http"),
