@@ -244,7 +244,9 @@ async def test_an_adapter_of_a_model_whose_engines_take_none_is_not_found_and_sa
     split = msgspec.structs.replace(model, canary=Canary("new", 0.1))
     takes, none = Pool("new", "sglang", max_adapters=4), Pool("own", "sglang")
     await catalog.load(DesiredState(1, (model,), (none, takes)))
-    with pytest.raises(ModelNotFound, match="'llama:support' cannot be used, because the engines of 'llama' do not support adapters"):
+    with pytest.raises(
+        ModelNotFound, match="'llama:support' cannot be used, because the engines of 'llama' do not support adapters"
+    ):
         catalog.find("llama:support", everything, own)
     with pytest.raises(ModelNotFound, match="does not exist"):
         catalog.find("llama:support", everything, ())
