@@ -36,8 +36,8 @@ def require_room(generation: Generation, prompt_tokens: int, most: int) -> None:
         longest = max(prompt_tokens if isinstance(one, str) else len(one) for one in prompt.prompts)
         if longest * (1 + alternatives) > MAX_ECHOED:
             raise InvalidField(
-                f"An echoed prompt of {longest} tokens are {longest * (1 + alternatives)}; at most {MAX_ECHOED} are "
-                "given. Shorten the prompt, or leave out 'echo' or 'logprobs'.",
+                f"An echoed prompt of {longest} tokens has {longest * (1 + alternatives)} log probabilities; at most "
+                f"{MAX_ECHOED} are returned. Shorten the prompt, or leave out 'echo' or 'logprobs'.",
                 param="echo",
             )
     if generation.stream:
