@@ -92,7 +92,7 @@ def check_served(model: Model, pool: Pool) -> None:
     serves = {Task.EMBEDDING: capabilities.embeds, Task.RERANK: capabilities.scores}
     if not serves.get(model.task, True):
         raise ConfigError(
-            f"models.{model.name}.task: {model.task.value!r}, and pools.{pool.name} (driver {pool.driver}) has no "
+            f"models.{model.name}.task: {model.task.value!r}, but pools.{pool.name} (driver {pool.driver}) has no "
             "endpoint for it; serve it with sglang or vllm",
             param=f"models.{model.name}.task",
         )
