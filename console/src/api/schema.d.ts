@@ -12,15 +12,17 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One adapter.
+         * Get an adapter.
          * @description Needs `projects.read`.
          */
         get: operations["get_adapter"];
         put?: never;
         post?: never;
         /**
-         * Take an adapter away: requests for it are refused, within a second by every gateway. Those that run end well, and engines give up its memory when they need it.
-         * @description Needs `fleet.write`. Only for the operating organization.
+         * Remove an adapter. Every gateway refuses new requests for it within a second.
+         * @description Running requests finish, and engines free its memory when they need it.
+         *
+         *     Needs `fleet.write`. Only for the operating organization.
          */
         delete: operations["delete_adapter"];
         options?: never;
@@ -36,7 +38,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One admin key.
+         * Get an admin key.
          * @description Needs `admin_keys.read`.
          */
         get: operations["get_admin_key"];
@@ -58,7 +60,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End an admin key and all its secrets, for good and at once.
+         * Revoke an admin key and all its secrets, permanently and at once.
          * @description Needs `admin_keys.write`.
          */
         post: operations["revoke_admin_key"];
@@ -78,9 +80,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Give an admin key a new secret; the old one opens until the end of the overlap.
-         * @description A key of one's own takes no permission. A service account's takes `admin_keys.write`; another member's is not
-         *     rotated but revoked, for the new secret would be shown to the wrong person.
+         * Give an admin key a new secret. The old secret stays valid until the end of the overlap.
+         * @description Rotating one's own key needs no permission. Rotating a service account's key needs `admin_keys.write`. Another
+         *     member's key can only be revoked, because a rotation would show its new secret to the wrong person.
          *
          *     Any admin key.
          */
@@ -100,15 +102,15 @@ export interface paths {
         };
         get?: never;
         /**
-         * Let an alias mean a model.
-         * @description One that meant another moves in the same moment: no request finds it without a model.
+         * Point an alias to a model.
+         * @description An existing alias switches at once, so no request finds it without a model.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
         put: operations["put_alias"];
         post?: never;
         /**
-         * Take an alias away; requests that name it are refused from then on.
+         * Remove an alias. Later requests for it are refused.
          * @description Needs `fleet.write`. Only for the operating organization.
          */
         delete: operations["delete_alias"];
@@ -146,9 +148,9 @@ export interface paths {
         };
         get?: never;
         /**
-         * Let a model's cascade answer customers' requests.
-         * @description 409 unless the comparison passed by the cascade's quality margin or a smaller one, and the compared pools are in
-         *     force, unchanged since it was queued. A later change of them ends the approval.
+         * Allow a model's cascade to answer customers' requests.
+         * @description The response is 409 unless the comparison passed with the cascade's quality margin or a smaller one, and both pools
+         *     are in use and unchanged since the comparison was queued. A later change of either pool ends the approval.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -168,13 +170,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List changes with their expected and measured effects, the newest first.
+         * List changes with their expected and measured effects, newest first.
          * @description Needs `requests.read`. Only for the operating organization.
          */
         get: operations["list_changes"];
         put?: never;
         /**
-         * Record a change and its expected effect, best before it is made.
+         * Record a change and its expected effect, preferably before making it.
          * @description Needs `changes.write`. Only for the operating organization.
          */
         post: operations["create_change"];
@@ -214,8 +216,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Measure a change's effect and store it: traces are deleted one day.
-         * @description 409 before the window after it has ended, and if either window has too few requests for the statistic.
+         * Measure a change's effect and store it, because the traces are deleted later.
+         * @description The response is 409 until the window after the change has ended, and if either window has too few requests for the
+         *     statistic.
          *
          *     Needs `changes.write`. Only for the operating organization.
          */
@@ -234,7 +237,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One delivery with every attempt.
+         * Get a delivery with all its attempts.
          * @description Needs `webhooks.read`.
          */
         get: operations["get_delivery"];
@@ -256,7 +259,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Send an event now, with the same id: whether it failed, arrived, or waits for its next attempt.
+         * Send an event again now, with the same id, whether its delivery failed, succeeded or is pending.
          * @description Needs `webhooks.write`.
          */
         post: operations["retry_delivery"];
@@ -274,7 +277,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Say what makes the deployment's requests slow, and what to change; or that too little was measured to say so.
+         * Diagnose the deployment's slow requests and propose changes, or report that too little was measured.
          * @description Needs `requests.read`. Only for the operating organization.
          */
         get: operations["get_diagnosis_of_all"];
@@ -322,7 +325,7 @@ export interface paths {
         get: operations["list_eval_comparisons"];
         put?: never;
         /**
-         * Queue a comparison of two pools over the same items. It ends with pass, fail or inconclusive.
+         * Queue a comparison of two pools on the same items. It ends with `pass`, `fail` or `inconclusive`.
          * @description Needs `evals.write`. Only for the operating organization.
          */
         post: operations["create_eval_comparison"];
@@ -340,7 +343,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get a comparison, with the present verdict on each slice.
+         * Get a comparison, with the current verdict on each slice.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["get_eval_comparison"];
@@ -362,7 +365,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End a comparison without a decision. 409 for one that has ended.
+         * Cancel a comparison without a decision. The response is 409 if it has ended.
          * @description Needs `evals.write`. Only for the operating organization.
          */
         post: operations["cancel_eval_comparison"];
@@ -380,7 +383,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the verdicts on nights, newest first: each model's slices against its own history and the version before.
+         * List the verdicts on nights, newest first. Each compares a model's slices with its own history and its previous version.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["list_eval_nights"];
@@ -400,7 +403,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get the previous and next nights, and their obstacles.
+         * Get the previous and next nights and any obstacles.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["get_night_status"];
@@ -420,13 +423,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List runs, newest first; those of comparisons too.
+         * List runs, including those of comparisons, newest first.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["list_eval_runs"];
         put?: never;
         /**
-         * Queue a run; a worker of the queue `evals` begins it within seconds.
+         * Queue a run. A worker of the queue `evals` starts it within seconds.
          * @description Needs `evals.write`. Only for the operating organization.
          */
         post: operations["create_eval_run"];
@@ -466,7 +469,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancel a run; its answers are kept. 409 for one that has ended, and for one of a comparison.
+         * Cancel a run and keep its answers. The response is 409 if the run has ended or belongs to a comparison.
          * @description Needs `evals.write`. Only for the operating organization.
          */
         post: operations["cancel_eval_run"];
@@ -484,7 +487,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List a run's items with their answers.
+         * List a run's items and their answers.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["list_eval_items"];
@@ -504,7 +507,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what slices scored in runs that are done, the newest first.
+         * List the scores of slices in completed runs, newest first.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["list_slice_scores"];
@@ -524,7 +527,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the deployment's slices: generated ones, and those of its folder of questions.
+         * List the deployment's slices: generated ones, and those from its folder of questions.
          * @description Needs `evals.read`. Only for the operating organization.
          */
         get: operations["list_eval_slices"];
@@ -569,7 +572,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Tell the version in force and which gateways serve by it, or refuse it and why.
+         * Get the current version, and for each gateway whether it applies it or why it refuses it.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["get_fleet"];
@@ -589,8 +592,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Tell what the router sees: each replica's health, breaker, load and limits, and what waits for each pool.
-         * @description 503 `router_unavailable` while the router does not answer.
+         * Get the router's view: each replica's health, breaker, load and limits, and each pool's queue.
+         * @description The response is 503 `router_unavailable` while the router does not respond.
          *
          *     Needs `fleet.read`. Only for the operating organization.
          */
@@ -613,8 +616,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Return to an earlier version, as a new one.
-         * @description Splits of releases that have ended since stay ended; a model with a running release must not change.
+         * Restore an earlier version as a new version.
+         * @description Splits of releases that have ended since then are not restored. A model with a running release must not change.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -633,7 +636,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the versions, with their authors.
+         * List the versions and their authors.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["list_fleet_versions"];
@@ -653,7 +656,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get one version, and its differences from another.
+         * Get a version and its differences from another one.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["get_fleet_version"];
@@ -673,7 +676,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One key.
+         * Get a key.
          * @description Needs `keys.read`.
          */
         get: operations["get_key"];
@@ -683,7 +686,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Rename a key, change its scopes or its end.
+         * Rename a key, or change its scopes or its expiry.
          * @description Needs `keys.write`.
          */
         patch: operations["update_key"];
@@ -779,7 +782,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * End a key and all its secrets, for good; every gateway refuses it within a second.
+         * Revoke a key and all its secrets permanently. Every gateway refuses it within a second.
          * @description Needs `keys.write`.
          */
         post: operations["revoke_key"];
@@ -799,7 +802,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Give a key a new secret; the old one opens until the end of the overlap. Limits and usage stay the key's.
+         * Give a key a new secret. The old one stays valid until the end of the overlap. Limits and usage do not change.
          * @description Needs `keys.write`.
          */
         post: operations["rotate_key"];
@@ -817,7 +820,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The limits of an organization, a project or a key.
+         * Get the limits of an organization, a project or a key.
          * @description Needs `limits.read`.
          */
         get: operations["get_limits"];
@@ -837,7 +840,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The rest of the limits of an organization, a project or a key.
+         * Get the counters of an organization's, a project's or a key's limits.
          * @description Needs `limits.read`.
          */
         get: operations["get_counters"];
@@ -858,16 +861,16 @@ export interface paths {
         };
         get?: never;
         /**
-         * Set limits for a tier, or for `all` together.
-         * @description Only the operating organization sets an organization's own.
+         * Set the limits for one tier, or for `all` tiers together.
+         * @description Only the operating organization can set an organization's own limits.
          *
          *     Needs `limits.write`.
          */
         put: operations["put_limits"];
         post?: never;
         /**
-         * Lift limits for a tier, or those for `all` together. Answers the other limits of the subject.
-         * @description Only the operating organization lifts an organization's own.
+         * Remove the limits for one tier, or those for `all` tiers together. Returns the subject's other limits.
+         * @description Only the operating organization can remove an organization's own limits.
          *
          *     Needs `limits.write`.
          */
@@ -885,7 +888,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who the key or session belongs to and what its role allows.
+         * Get the owner of this request's key or session, and the permissions of its role.
          * @description Any admin key.
          */
         get: operations["get_me"];
@@ -905,21 +908,21 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One member.
+         * Get a member.
          * @description Needs `members.read`.
          */
         get: operations["get_member"];
         put?: never;
         post?: never;
         /**
-         * Remove a member and all the member's admin keys. The last owner stays.
+         * Remove a member and all its admin keys. The last owner cannot be removed.
          * @description Needs `members.write`.
          */
         delete: operations["delete_member"];
         options?: never;
         head?: never;
         /**
-         * Change a member's name or role, disable or enable the member. The last owner stays one.
+         * Rename a member, change its role, or disable or enable it. The last owner cannot lose that role.
          * @description Needs `members.write`.
          */
         patch: operations["update_member"];
@@ -935,9 +938,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Create the one-time link by which a member without a console account creates one.
-         * @description Anyone who opens it acts as that member: send it to no one else. It never resets the password of an existing
-         *     account: remove the member and add them again, or have the deployment's operator reset it.
+         * Create a one-time link with which a member creates a console account.
+         * @description Anyone who opens the link acts as that member, so send it only to the member. It never resets the password of an
+         *     existing account. To do that, remove the member and add it again, or let the deployment's operator reset the
+         *     account.
          *
          *     Needs `members.write`.
          */
@@ -956,14 +960,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the models that are to be served.
+         * List the models in desired state.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["list_models"];
         put?: never;
         /**
-         * Add a model together with its pool, in one version.
-         * @description 409 if there is a model or a pool of the name. With `probe` neither is written unless the engines serve the model.
+         * Add a model and its pool in one version.
+         * @description The response is 409 if a model or pool of that name exists. With `probe`, neither is added unless the engines serve
+         *     the model.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -982,20 +987,20 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One model, by its name.
+         * Get a model by name.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["get_model"];
         /**
-         * Add a model, or replace it whole.
-         * @description `name` must be the one in the path. Running requests finish where they are; later ones use the new definition.
+         * Add or replace a model.
+         * @description `name` must match the path. Running requests finish on their engines; later requests use the new definition.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
         put: operations["put_model"];
         post?: never;
         /**
-         * Serve a model no longer; its aliases go with it.
+         * Stop serving a model, and remove its aliases.
          * @description Needs `fleet.write`. Only for the operating organization.
          */
         delete: operations["delete_model"];
@@ -1012,13 +1017,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the organizations one may see: one's own, or all for the operating organization.
+         * List the organizations that the caller may see: its own, or all for the operating organization.
          * @description Needs `organization.read`.
          */
         get: operations["list_organizations"];
         put?: never;
         /**
-         * Make an organization. It has no members and no projects yet.
+         * Create an organization. It starts without members and projects.
          * @description Needs `organization.write`. Only for the operating organization.
          */
         post: operations["create_organization"];
@@ -1036,7 +1041,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One organization.
+         * Get an organization.
          * @description Needs `organization.read`.
          */
         get: operations["get_organization"];
@@ -1046,12 +1051,11 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Rename, disable or enable an organization, or say whether its prompts are stored.
-         * @description Disabled, all its inference keys are refused within a second and all its admin keys at once; only the operating
-         *     organization can do that or undo it, and it cannot be disabled itself.
+         * Rename, disable or enable an organization, or change whether its prompts are stored.
+         * @description Disabling an organization revokes access for all its admin keys at once, and for all its inference keys within a
+         *     second. Only the operating organization can disable or enable one, and it cannot disable itself.
          *
-         *     `store_prompts` is turned on by the organization's own owners only. What was stored is deleted at once when it is
-         *     turned off.
+         *     Only the organization's own owners can turn on `store_prompts`. Turning it off deletes the stored texts at once.
          *
          *     Needs `organization.write`.
          */
@@ -1072,9 +1076,9 @@ export interface paths {
         get: operations["list_adapters"];
         put?: never;
         /**
-         * Give an organization, or one of its projects, an adapter.
-         * @description Some engine of the model must take adapters (`max_adapters` of its pools), and loads it when it is asked for first.
-         *     Gateways follow within a second.
+         * Give an adapter to an organization or to one of its projects.
+         * @description At least one of the model's pools must accept adapters (`max_adapters`). An engine loads the adapter at its first
+         *     request. Gateways apply the change within a second.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -1099,8 +1103,8 @@ export interface paths {
         get: operations["list_admin_keys"];
         put?: never;
         /**
-         * Make an admin key for oneself or a service account, or the first one of a new member.
-         * @description Only for a role that is not more than one's own.
+         * Create an admin key for oneself, for a service account, or as the first key of a new member.
+         * @description The owner's role must not allow more than the caller's own role.
          *
          *     Needs `admin_keys.write`.
          */
@@ -1120,8 +1124,8 @@ export interface paths {
         };
         /**
          * Get acceptance, kept characters and latency of an organization's completions.
-         * @description The newest day comes first, and within it the group with most completions. `start` is rounded down and `end` up to a
-         *     whole hour. A completion, and editors' reports about it, are in these totals within a minute
+         * @description The newest day comes first, and within a day the group with the most completions. `start` is rounded down and `end`
+         *     up to a whole hour. Completions, and editors' reports about them, are in these totals within a minute
          *     (`worker.completions.roll_up_every_s`).
          *
          *     Needs `usage.read`.
@@ -1143,8 +1147,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the texts stored for one's own organization, newest first.
-         * @description Empty unless the organization's `store_prompts` is on. Members of the operating organization see their own only.
+         * List the completion texts stored for the caller's own organization, newest first.
+         * @description The list is empty unless the organization's `store_prompts` is on. Members of the operating organization also see
+         *     only their own organization's texts.
          *
          *     Needs `prompts.read`.
          */
@@ -1165,9 +1170,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Diagnose an organization's slow requests, and propose changes; or report that too little was measured.
-         * @description A principal of the organization gets the causes that it can fix itself: limits, prompts, schemas and clients.
-         *     Clients measure their network path themselves, by `slipstream tools audit-stream`.
+         * Diagnose an organization's slow requests and propose changes, or report that too little was measured.
+         * @description Members of the organization see the causes that they can fix themselves: limits, prompts, schemas and clients.
+         *     Clients measure their own network path with `slipstream tools audit-stream`.
          *
          *     Needs `requests.read`.
          */
@@ -1188,9 +1193,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get the invoice of a month (`2026-11`, UTC), by project, key, model, tier and price.
-         * @description Past hours come from totals, which `slipstream usage verify` compares with their events, and the current one from
-         *     the events. `slipstream usage invoice` adds up events alone, and writes the same as CSV.
+         * Get a month's invoice (`2026-11`, UTC) by project, key, model, tier and price.
+         * @description Past hours come from totals, which `slipstream usage verify` compares with their events. The current hour comes from
+         *     the events. `slipstream usage invoice` adds up the events, except on days past their retention, and can write the
+         *     same invoice as CSV.
          *
          *     Needs `usage.read`.
          */
@@ -1243,8 +1249,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count past requests that a bound of prompts would have refused, by key.
-         * @description From the traces: as long as they are kept, and of requests whose prompt was counted.
+         * Count by key the past requests that a limit for prompts would have refused.
+         * @description The counts come from traces, so they cover the traces' retention, and only requests whose prompt was counted.
          *
          *     Needs `requests.read`.
          */
@@ -1265,9 +1271,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the limits of an organization, of its projects and of their keys, those set last first.
-         * @description A request has to pass every rule of its key, its project and its organization, for its tier and for all tiers. Rules
-         *     of revoked or expired keys have no effect and are left out.
+         * List the limits of an organization, its projects and their keys, the most recently set first.
+         * @description A request must keep every rule of its key, its project and its organization, both for its tier and for all tiers.
+         *     Rules of revoked or expired keys have no effect and are not listed.
          *
          *     Needs `limits.read`.
          */
@@ -1310,7 +1316,7 @@ export interface paths {
         get: operations["list_members"];
         put?: never;
         /**
-         * Add a member. Nobody can give a role that may do more than their own.
+         * Add a member. Its role must not allow more than the caller's own role.
          * @description Needs `members.write`.
          */
         post: operations["create_member"];
@@ -1328,7 +1334,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the reusable shares of an organization's prompts, the newest hour first.
+         * List the reusable shares of an organization's prompts, newest hour first.
          * @description Needs `usage.read`.
          */
         get: operations["list_prefix_shares"];
@@ -1348,7 +1354,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List drops of the reusable share of an organization's prompts, the newest first.
+         * List the drops of the reusable share of an organization's prompts, newest first.
          * @description Needs `usage.read`.
          */
         get: operations["list_prefix_drops"];
@@ -1368,8 +1374,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the texts at which prompts of one's own organization differed, newest first.
-         * @description Empty unless the organization's `store_prompts` is on. Members of the operating organization see their own only.
+         * List the texts at which prompts of the caller's own organization differed, newest first.
+         * @description The list is empty unless the organization's `store_prompts` is on. Members of the operating organization also see
+         *     only their own organization's texts.
          *
          *     Needs `prompts.read`.
          */
@@ -1390,7 +1397,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get the reusable shares of an organization's prompts, added up by group, the newest hour first.
+         * Get the reusable shares of an organization's prompts, summed by group, newest hour first.
          * @description Needs `usage.read`.
          */
         get: operations["get_prefix_totals"];
@@ -1448,7 +1455,7 @@ export interface paths {
         get: operations["list_projects"];
         put?: never;
         /**
-         * Make a project.
+         * Create a project.
          * @description Needs `projects.write`.
          */
         post: operations["create_project"];
@@ -1466,7 +1473,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List an organization's requests, refused ones included, newest first. Without any content.
+         * List an organization's requests without their content, newest first. Refused requests are included.
          * @description Needs `requests.read`.
          */
         get: operations["list_requests"];
@@ -1492,7 +1499,7 @@ export interface paths {
         get: operations["list_service_accounts"];
         put?: never;
         /**
-         * Add a service account. Nobody can give a role that may do more than their own.
+         * Add a service account. Its role must not allow more than the caller's own role.
          * @description Needs `members.write`.
          */
         post: operations["create_service_account"];
@@ -1510,7 +1517,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show a session as its client named it: turns, gaps, cached and lost tokens, cost.
+         * Show a session by the name that its client gave it: turns, gaps, cached and lost tokens, and cost.
          * @description Needs `requests.read`.
          */
         get: operations["get_session"];
@@ -1530,8 +1537,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How the objectives stand for an organization: attainment, error budget and burn rates.
-         * @description Of its own requests alone. The objectives are the deployment's.
+         * Get an organization's objectives: attainment, error budget and burn rates.
+         * @description The figures cover only the organization's own requests. The objectives are the deployment's.
          *
          *     Needs `usage.read`.
          */
@@ -1552,7 +1559,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An organization's requests within their objectives, by minute, hour or day, newest first, grouped as asked.
+         * Get an organization's requests within their objectives, by minute, hour or day, newest first, in the requested groups.
          * @description Needs `usage.read`.
          */
         get: operations["get_goodput"];
@@ -1572,7 +1579,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What an organization paid for a million good tokens, input and output apart, by tier and length class.
+         * Get what an organization paid per million good input and output tokens, by tier and length class.
          * @description Needs `usage.read`.
          */
         get: operations["get_token_costs"];
@@ -1592,7 +1599,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An organization's usage by hour or day, newest first, grouped as asked.
+         * Get an organization's usage by hour or day, newest first, in the requested groups.
          * @description Needs `usage.read`.
          */
         get: operations["get_usage"];
@@ -1612,7 +1619,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An organization's attempts, billed or not, newest request first.
+         * List an organization's attempts, billed or not, newest request first.
          * @description Needs `usage.read`.
          */
         get: operations["list_usage_events"];
@@ -1638,7 +1645,7 @@ export interface paths {
         get: operations["list_webhooks"];
         put?: never;
         /**
-         * Make a webhook. The answer holds its secret, this once.
+         * Create a webhook. Only this response contains its secret.
          * @description Needs `webhooks.write`.
          */
         post: operations["create_webhook"];
@@ -1656,7 +1663,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the pools with their replicas.
+         * List the pools and their replicas.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["list_pools"];
@@ -1676,21 +1683,21 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One pool with its replicas.
+         * Get a pool and its replicas.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["get_pool"];
         /**
-         * Add a pool, or replace it whole, replicas included.
-         * @description `name` must be the one in the path. Engines are neither started nor stopped by it.
+         * Add or replace a pool, including its replicas.
+         * @description `name` must match the path. The edit neither starts nor stops engines.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
         put: operations["put_pool"];
         post?: never;
         /**
-         * Remove a pool that no model names.
-         * @description Running requests finish. Engines that `slipstream up` started keep running, unused.
+         * Remove a pool that no model uses.
+         * @description Running requests finish. Engines that `slipstream up` started keep running without requests.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
@@ -1708,27 +1715,27 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One replica.
+         * Get a replica.
          * @description Needs `fleet.read`. Only for the operating organization.
          */
         get: operations["get_replica"];
         /**
          * Add a replica to a pool, or replace it.
-         * @description `id` must be the one in the path. It is given requests once the router has found it healthy.
+         * @description `id` must match the path. The replica gets requests once the router has found it healthy.
          *
          *     Needs `fleet.write`. Only for the operating organization.
          */
         put: operations["put_replica"];
         post?: never;
         /**
-         * Remove a replica; running requests finish.
+         * Remove a replica. Running requests finish.
          * @description Needs `fleet.write`. Only for the operating organization.
          */
         delete: operations["delete_replica"];
         options?: never;
         head?: never;
         /**
-         * Give a replica another share of its pool's load; 0 drains it.
+         * Change a replica's share of its pool's load; 0 drains it.
          * @description Needs `fleet.write`. Only for the operating organization.
          */
         patch: operations["weigh_replica"];
@@ -1742,14 +1749,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List all prices, past ones too, the newest version first.
+         * List all prices, including past ones, the newest version first.
          * @description Needs `prices.read`.
          */
         get: operations["list_prices"];
         put?: never;
         /**
-         * Set a model's price from a moment on.
-         * @description A model that is not served is answered 201 too, with a `warning`.
+         * Set a model's price from a given time on.
+         * @description A price for a model that is not served is created too; the response then contains a `warning`.
          *
          *     Needs `prices.write`. Only for the operating organization.
          */
@@ -1771,9 +1778,9 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete a price that has not begun; returns it.
-         * @description The previous price then continues, up to the next one if there is one, as if this one had never existed; an end that
-         *     an administrator set stays.
+         * Delete a price that has not begun, and return it.
+         * @description The previous price then continues until the next one, if any, as if the deleted price had never existed. An end that
+         *     an administrator set remains.
          *
          *     Needs `prices.write`. Only for the operating organization.
          */
@@ -1781,7 +1788,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * End a price, a minute from now at the earliest, or let it go on.
+         * Set or remove a price's end, which must be at least one minute from now.
          * @description Needs `prices.write`. Only for the operating organization.
          */
         patch: operations["update_price"];
@@ -1795,7 +1802,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Class and share of an organization, a project or a key.
+         * Get the class and share of an organization, a project or a key.
          * @description Needs `limits.read`.
          */
         get: operations["get_priorities"];
@@ -1816,16 +1823,16 @@ export interface paths {
         };
         get?: never;
         /**
-         * Set class and share for a tier, or for `all`.
-         * @description Only the operating organization sets an organization's own.
+         * Set the class and share for one tier, or for `all` tiers.
+         * @description Only the operating organization can set an organization's own class and share.
          *
          *     Needs `limits.write`.
          */
         put: operations["put_priorities"];
         post?: never;
         /**
-         * Remove class and share for a tier, or those for `all`. Answers the other rules of the subject.
-         * @description Only the operating organization removes an organization's own.
+         * Remove the class and share for one tier, or those for `all` tiers. Returns the subject's other rules.
+         * @description Only the operating organization can remove an organization's own class and share.
          *
          *     Needs `limits.write`.
          */
@@ -1843,7 +1850,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One project.
+         * Get a project.
          * @description Needs `projects.read`.
          */
         get: operations["get_project"];
@@ -1853,9 +1860,9 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Rename a project, change what its keys may use, disable or enable it, or let its requests be reviewed.
-         * @description Gateways follow within a second. `allow_reviews` is turned on by the organization's own people only; what was kept
-         *     for reviewers is deleted at once when it is turned off.
+         * Rename, disable or enable a project, or change what its keys may use or whether it allows reviews.
+         * @description Gateways apply a change within a second. Only members of the organization itself can turn on `allow_reviews`.
+         *     Turning it off deletes the texts stored for reviewers at once.
          *
          *     Needs `projects.write`.
          */
@@ -1876,7 +1883,7 @@ export interface paths {
         get: operations["list_keys"];
         put?: never;
         /**
-         * Make a key. The answer holds its secret, this once.
+         * Create a key. Only this response contains its secret.
          * @description Needs `keys.write`.
          */
         post: operations["create_key"];
@@ -1974,7 +1981,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List engines' counters next to the ledger, newest window first.
+         * List engines' token counts next to the ledger's, newest window first.
          * @description Needs `reconciliation.read`. Only for the operating organization.
          */
         get: operations["list_reconciliations"];
@@ -1994,15 +2001,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List releases, the newest first.
+         * List releases, newest first.
          * @description Needs `releases.read`. Only for the operating organization.
          */
         get: operations["list_releases"];
         put?: never;
         /**
-         * Start a release. It begins when the model's pool has answered enough requests for a comparison.
-         * @description `warnings` lists allowed but notable facts, such as a candidate on another kind of engine. 409 if the model is
-         *     already released or split.
+         * Start a release. It begins once the model's pool has answered enough requests for a comparison.
+         * @description `warnings` lists notable facts, such as a candidate on another kind of engine. The response is 409 if the model
+         *     already has a release or a split.
          *
          *     Needs `releases.write`. Only for the operating organization.
          */
@@ -2021,7 +2028,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get a release with its present evidence.
+         * Get a release and its current evidence.
          * @description Needs `releases.read`. Only for the operating organization.
          */
         get: operations["get_release"];
@@ -2041,8 +2048,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get what each test of a release had gathered by each look at it.
-         * @description An e-value is the evidence itself, valid at any time: a test decides once it reaches 1/alpha.
+         * Get the evidence of each of a release's tests at each look.
+         * @description An e-value is evidence that is valid at any time. A test decides once it reaches 1/alpha.
          *
          *     Needs `releases.read`. Only for the operating organization.
          */
@@ -2065,7 +2072,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Hold a release in its stage. Judging continues, and a rollback still happens by itself.
+         * Hold a release in its stage. Judging continues, and a rollback can still happen automatically.
          * @description Needs `releases.write`. Only for the operating organization.
          */
         post: operations["hold_release"];
@@ -2085,7 +2092,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take a release one stage further whatever its evidence says; from the last share to all traffic.
+         * Advance a release by one stage, regardless of its evidence. After the last share, it gets all traffic.
          * @description Needs `releases.write`. Only for the operating organization.
          */
         post: operations["promote_release"];
@@ -2105,8 +2112,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Let a held release continue by itself.
-         * @description 409 if its budget of evidence is spent and `more_units` grants none: it would be held again at once.
+         * Resume a held release.
+         * @description The response is 409 if its budget of evidence is spent and `more_units` adds none, because it would be held again at
+         *     once.
          *
          *     Needs `releases.write`. Only for the operating organization.
          */
@@ -2127,8 +2135,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Roll a release back: the candidate gets no more sessions, and finishes running requests.
-         * @description A promoted release too, as long as its model is unchanged since: the baseline pool then serves it again.
+         * Roll a release back. The candidate gets no more sessions and finishes its running requests.
+         * @description A promoted release can be rolled back while its model is unchanged. The baseline pool then serves the model again.
          *
          *     Needs `releases.write`. Only for the operating organization.
          */
@@ -2147,7 +2155,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List a release's steps, the newest first.
+         * List a release's steps, newest first.
          * @description Needs `releases.read`. Only for the operating organization.
          */
         get: operations["list_release_steps"];
@@ -2167,7 +2175,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the requests of all organizations, refused ones included, newest first. Without any content.
+         * List the requests of all organizations without their content, newest first. Refused requests are included.
          * @description Needs `requests.read`. Only for the operating organization.
          */
         get: operations["list_requests_of_all"];
@@ -2187,8 +2195,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Why was it limited, where did its time go, what did it cost? By `x-request-id` or the answer's `id`.
-         * @description Attempts are counted from 0: another one is another engine, tried because the one before failed.
+         * Get a request by its `x-request-id` or the response's `id`: limits, phases, attempts and cost.
+         * @description Attempts are counted from 0. A later attempt ran on another engine because the previous one had failed.
          *
          *     Needs `requests.read`.
          */
@@ -2209,7 +2217,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Why the router gave a request the engines it gave it: what it knew of each, and what it then took.
+         * Explain a request's placement: what the router knew about each engine, and its choice.
          * @description Needs `requests.read`. Only for the operating organization.
          */
         get: operations["get_placements"];
@@ -2229,7 +2237,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Sum up reviews and their votes, by release, model and stage; no texts.
+         * Get the numbers of reviews and their votes by release, model and stage, without texts.
          * @description Needs `reviews.vote`. Only for the operating organization.
          */
         get: operations["list_reviews"];
@@ -2249,9 +2257,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show the next pair to compare, without telling which answer is the candidate's.
-         * @description Of projects whose `allow_reviews` is on, where `gateway.shadow.review_share` keeps texts. The pairs with the
-         *     fewest votes come first, and none that the caller has voted on.
+         * Get the next pair to compare, without revealing the candidate's answer.
+         * @description Pairs come from projects whose `allow_reviews` is on, if `gateway.shadow.review_share` stores texts. Pairs with the
+         *     fewest votes come first. Pairs on which the caller has voted are left out.
          *
          *     Needs `reviews.vote`. Only for the operating organization.
          */
@@ -2274,8 +2282,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Vote on a pair, once and for good; the response names the candidate's side.
-         * @description 409 for a second vote, 404 once the pair's texts were deleted.
+         * Vote on a pair. The vote is final, and the response names the candidate's side.
+         * @description A second vote gets 409. The response is 404 once the pair's texts are deleted.
          *
          *     Needs `reviews.vote`. Only for the operating organization.
          */
@@ -2294,7 +2302,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One service account.
+         * Get a service account.
          * @description Needs `members.read`.
          */
         get: operations["get_service_account"];
@@ -2308,7 +2316,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Change a service account's name or role, disable or enable it.
+         * Rename a service account, change its role, or disable or enable it.
          * @description Needs `members.write`.
          */
         patch: operations["update_service_account"];
@@ -2322,9 +2330,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What the deployment served: traffic, TTFT and inter-token latency at percentiles, goodput, refusals, cache hits.
-         * @description By minute, hour or day in order of time, or in one, grouped as asked. Percentiles are those of the requests
-         *     themselves where the period has 20,000 of them at most and their traces are all there, else of histograms.
+         * Get the deployment's traffic, goodput, refusals, cache hits, and percentiles of TTFT and inter-token latency.
+         * @description The figures are by minute, hour or day in order of time, or for the whole period, in the requested groups.
+         *     Percentiles come from the requests themselves if the period has at most 20,000 requests and all their traces, and
+         *     from histograms otherwise.
          *
          *     Needs `usage.read`. Only for the operating organization.
          */
@@ -2345,8 +2354,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare the answers of candidates with those that customers were given, by release, model and stage.
-         * @description Of pairs within their retention (`worker.shadow`). Intervals are 95 % and count sessions, not pairs, as independent.
+         * Compare candidates' responses with those that customers got, by release, model and stage.
+         * @description The report covers pairs within their retention (`worker.shadow`). The 95 % intervals treat sessions, not pairs, as
+         *     independent.
          *
          *     Needs `requests.read`. Only for the operating organization.
          */
@@ -2367,7 +2377,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How the objectives stand for all organizations together: attainment, error budget and burn rates.
+         * Get the objectives over all organizations: attainment, error budget and burn rates.
          * @description Needs `usage.read`. Only for the operating organization.
          */
         get: operations["get_slo_of_all"];
@@ -2387,7 +2397,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * All requests within their objectives, by minute, hour or day, newest first, grouped as asked.
+         * Get all requests within their objectives, by minute, hour or day, newest first, in the requested groups.
          * @description Needs `usage.read`. Only for the operating organization.
          */
         get: operations["get_goodput_of_all"];
@@ -2407,10 +2417,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What each pool cost, and what that is for a million good tokens.
-         * @description Replica-hours of desired state times the pool's `price_per_replica_hour`: a replica counts for as long as it is in
-         *     desired state, whether it works or not. Amounts are of the whole minutes in which the pool had a price, and divided
-         *     by the good tokens of the same minutes. `start` is rounded down to its minute and `end` up, but not beyond now.
+         * Get the cost of each pool, in total and per million good tokens.
+         * @description The cost is the replica-hours in desired state times the pool's `price_per_replica_hour`. A replica counts while it
+         *     is in desired state, whether it works or not. Amounts cover the whole minutes in which the pool had a price, and are
+         *     divided by the good tokens of the same minutes. `start` is rounded down to a whole minute, and `end` up, but at most
+         *     to now.
          *
          *     Needs `usage.read`. Only for the operating organization.
          */
@@ -2431,7 +2442,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What tenants paid for a million good tokens, input and output apart, by tenant, tier and length class.
+         * Get what tenants paid per million good input and output tokens, by tenant, tier and length class.
          * @description Needs `usage.read`. Only for the operating organization.
          */
         get: operations["get_token_costs_of_all"];
@@ -2451,7 +2462,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The usage of all organizations together, newest first, grouped as asked.
+         * Get the usage of all organizations together, newest first, in the requested groups.
          * @description Needs `usage.read`. Only for the operating organization.
          */
         get: operations["get_usage_of_all"];
@@ -2471,7 +2482,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List totals next to their events, newest check first.
+         * List comparisons of totals with their events, the newest first.
          * @description Needs `reconciliation.read`. Only for the operating organization.
          */
         get: operations["list_usage_verifications"];
@@ -2491,21 +2502,21 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One webhook.
+         * Get a webhook.
          * @description Needs `webhooks.read`.
          */
         get: operations["get_webhook"];
         put?: never;
         post?: never;
         /**
-         * Remove a webhook and the log of its deliveries.
+         * Remove a webhook and its delivery log.
          * @description Needs `webhooks.write`.
          */
         delete: operations["delete_webhook"];
         options?: never;
         head?: never;
         /**
-         * Change a webhook, disable or enable it. What is on its way to a disabled one is given up.
+         * Change, disable or enable a webhook. Disabling it abandons its pending deliveries.
          * @description Needs `webhooks.write`.
          */
         patch: operations["update_webhook"];
@@ -2541,7 +2552,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Give a webhook a new secret; until the end of the overlap deliveries carry a signature by each.
+         * Give a webhook a new secret. Until the end of the overlap, deliveries carry a signature for each secret.
          * @description Needs `webhooks.write`.
          */
         post: operations["rotate_webhook_secret"];
@@ -2561,8 +2572,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Send a `webhook.test` event to this webhook alone, whatever types it gets. It is tried once.
-         * @description A setting of the deployment bounds how many tests of an organization may wait for their delivery.
+         * Send a `webhook.test` event to this webhook only, whatever event types it receives. Delivery is tried once.
+         * @description A setting limits how many test events of an organization may await delivery
+         *     (`gateway.admin.webhooks.pending_tests`).
          *
          *     Needs `webhooks.write`.
          */
@@ -2581,7 +2593,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An organization's admin keys that open, newest first.
+         * List an organization's valid admin keys, newest first.
          * @description Needs `admin_keys.read`.
          */
         get: operations["list_organization_admin_keys"];
@@ -2601,7 +2613,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One admin key.
+         * Get an admin key.
          * @description Needs `admin_keys.read`.
          */
         get: operations["get_organization_admin_key"];
@@ -2621,7 +2633,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What an organization's requests cost by day, as OpenAI's costs API has it; the sums are those of its invoices.
+         * Get an organization's costs by day, in the format of OpenAI's costs API. The sums are those of its invoices.
          * @description Needs `usage.read`.
          */
         get: operations["organization_costs"];
@@ -2641,7 +2653,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An organization's projects, newest first.
+         * List an organization's projects, newest first.
          * @description Needs `projects.read`.
          */
         get: operations["list_organization_projects"];
@@ -2661,7 +2673,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One project.
+         * Get a project.
          * @description Needs `projects.read`.
          */
         get: operations["get_organization_project"];
@@ -2681,7 +2693,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Usage of models that generate text, as OpenAI's usage API has it.
+         * Get the usage of models that generate text, in the format of OpenAI's usage API.
          * @description Needs `usage.read`.
          */
         get: operations["organization_completions_usage"];
@@ -2701,7 +2713,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Usage of models that make vectors or scores, as OpenAI's usage API has it.
+         * Get the usage of models that compute vectors or scores, in the format of OpenAI's usage API.
          * @description Needs `usage.read`.
          */
         get: operations["organization_embeddings_usage"];
@@ -2721,7 +2733,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An organization's members, newest first.
+         * List an organization's members, newest first.
          * @description Needs `members.read`.
          */
         get: operations["list_organization_users"];
@@ -2741,7 +2753,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One member.
+         * Get a member.
          * @description Needs `members.read`.
          */
         get: operations["get_organization_user"];
@@ -2765,7 +2777,8 @@ export interface components {
         ActorKind: "command" | "member" | "service_account" | "system";
         /**
          * Adapter
-         * @description An adapter. Clients write `model:name`. project_id: null where all of the organization's projects may use it.
+         * @description An adapter. Clients request it as `model:name`. project_id: the only project that may use it; null if every
+         *         project of the organization may.
          */
         Adapter: {
             created_at: string;
@@ -2780,7 +2793,8 @@ export interface components {
         };
         /**
          * AdminKey
-         * @description An admin key without its secret. principal_id: the member or service account it belongs to; role: theirs.
+         * @description An admin key without its secret. principal_id: the member or service account that it acts for. role: the role of
+         *         that principal.
          */
         AdminKey: {
             created_at: string;
@@ -2802,7 +2816,7 @@ export interface components {
         };
         /**
          * AdminKeyWithSecret
-         * @description secret: shown now and never again; only a hash of it is stored.
+         * @description secret: shown only in this response. Only its hash is stored.
          */
         AdminKeyWithSecret: {
             key: components["schemas"]["AdminKey"];
@@ -2818,7 +2832,7 @@ export interface components {
         };
         /**
          * Amount
-         * @description Money. micro: an extension, in millionths of the currency, exact.
+         * @description Money. micro: an extension with the exact amount in millionths of the currency.
          */
         Amount: {
             currency: string;
@@ -2843,8 +2857,8 @@ export interface components {
         Arm: "baseline" | "candidate";
         /**
          * Attempt
-         * @description One engine tried. amount_micro: millionths of the deployment's currency; price_version: null without a price.
-         *         engine, pool: null for tenants. adapter: null for the model alone.
+         * @description One attempt on an engine. amount_micro: in millionths of the deployment's currency. price_version: null without a
+         *         price. engine, pool: null for tenants. adapter: null if the model ran without one.
          */
         Attempt: {
             adapter: string | null;
@@ -2872,8 +2886,8 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description One change. id: its position in the chain, without gaps over the whole deployment. before, after: the subject
-         *         before and after; null if it did not or does not exist. hash: over this entry and `previous_hash`.
+         * @description One change. id: its position in the chain, without gaps across the whole deployment. before, after: the subject
+         *         before and after the change; null if it did not exist. hash: over this entry and `previous_hash`.
          */
         AuditEntry: {
             action: string;
@@ -2900,10 +2914,10 @@ export interface components {
         AutocompleteGroup: "client" | "day" | "language" | "model" | "project";
         /**
          * AutocompleteTotals
-         * @description Completions of models of the autocomplete tier. What they are not grouped by is null.
+         * @description Completions by models of the autocomplete tier. Fields that they are not grouped by are null.
          *
-         *         A showing is a completion's choice in one view of an editor. It was accepted when any of it was taken, and dismissed
-         *         when it was rejected with nothing taken.
+         *         A showing is one choice of a completion in one view of an editor. It counts as accepted if any part of it was
+         *         accepted, and as dismissed if it was rejected with no part accepted.
          */
         AutocompleteTotals: {
             abandoned: number;
@@ -2927,7 +2941,7 @@ export interface components {
         };
         /**
          * BurnAlert
-         * @description Two windows that both use the budget faster than the threshold.
+         * @description Two windows that both burn the budget faster than the threshold.
          */
         BurnAlert: {
             long: string;
@@ -2936,10 +2950,11 @@ export interface components {
         };
         /**
          * BurningObjective
-         * @description An objective whose alert fires at the moment: its error budget is used too fast over two windows.
+         * @description An objective whose alert is firing, because its error budget is burning too fast over two windows.
          *
-         *         long, short: the two windows; threshold: the burn rate that both exceed; counted, bad: requests of the long window;
-         *         looked_at: bad requests that `burnt` was counted of, the newest ones; burnt: the most first; told: as a sentence.
+         *         long, short: the two windows. threshold: the burn rate that both exceed. counted, bad: requests of the long window.
+         *         looked_at: the newest bad requests, which `burnt` counts. burnt: the largest group first. told: the alert as a
+         *         sentence.
          */
         BurningObjective: {
             bad: number;
@@ -2957,8 +2972,8 @@ export interface components {
          * BurntRequests
          * @description Bad requests of one organization and model that went to one pool and broke the objective in the same way.
          *
-         *         pool: null for requests that were placed on no engine, and for readers other than operators. what: the error code,
-         *         or `late_first_token`, `slow_tokens` or `long_gap`.
+         *         pool: null if the request was not placed on an engine, or if the reader is not an operator. what: the error code, or
+         *         `late_first_token`, `slow_tokens` or `long_gap`.
          */
         BurntRequests: {
             model: string;
@@ -2969,7 +2984,7 @@ export interface components {
         };
         /**
          * Canary
-         * @description A second pool that takes a share of a model's sessions, for a change that is to be tried on a few first.
+         * @description A second pool that serves a share of a model's sessions, to try a change on a few sessions first.
          */
         Canary: {
             /** @default false */
@@ -2990,8 +3005,8 @@ export interface components {
         };
         /**
          * CapPreview
-         * @description An organization's requests since `start`, with a bound of their prompts. data: by key, the most refused first.
-         *         has_more: only the first keys are listed; the sums are of all.
+         * @description An organization's requests since `start`, compared with a limit for their prompts. data: by key, the one with
+         *         most refusals first. has_more: whether some keys are not listed; the sums include them.
          */
         CapPreview: {
             data: components["schemas"]["CappedKey"][];
@@ -3005,8 +3020,8 @@ export interface components {
         };
         /**
          * CappedKey
-         * @description Requests of one key, refused: those whose prompt is longer than the bound. key_name, project_name: null for a
-         *         deleted one. p99_prompt_tokens: 99 % of its prompts are not longer.
+         * @description One key's requests. refused: those whose prompt is longer than the limit. key_name, project_name: null if
+         *         deleted. p99_prompt_tokens: the prompt length that 99 % of its requests do not exceed.
          */
         CappedKey: {
             key_id: string | null;
@@ -3047,8 +3062,8 @@ export interface components {
         };
         /**
          * CascadeApproval
-         * @description comparison: of the model's own pool, the baseline, with the pool of the cascade's small model, which stands for
-         *         the cascade.
+         * @description comparison: a comparison of the model's own pool, as the baseline, with the pool of the cascade's small model,
+         *         which stands for the cascade.
          */
         CascadeApproval: {
             /** Format: uuid */
@@ -3056,7 +3071,7 @@ export interface components {
         };
         /**
          * Change
-         * @description A change to make. told: as a sentence.
+         * @description A change to make. told: the change as a sentence.
          */
         Change: {
             fix: components["schemas"]["Fix"];
@@ -3064,13 +3079,13 @@ export interface components {
         };
         /**
          * Choice
-         * @description What a reviewer says of two answers.
+         * @description A reviewer's choice between two answers.
          * @enum {unknown}
          */
         Choice: "both" | "left" | "neither" | "right" | "skip";
         /**
          * ClearCause
-         * @description A checked cause below its threshold. threshold: from which it is named.
+         * @description A checked cause below its threshold. threshold: the value from which it is reported.
          */
         ClearCause: {
             cause: components["schemas"]["control.diagnosis.findings.finding.Cause"];
@@ -3078,7 +3093,7 @@ export interface components {
         };
         /**
          * Comparison
-         * @description A comparison. decision: null until it is done. verdict: by slice, the present result, with its numbers.
+         * @description A comparison. decision: null until it has ended. verdict: the current result by slice, with its numbers.
          */
         Comparison: {
             baseline_pool: string;
@@ -3103,8 +3118,8 @@ export interface components {
         };
         /**
          * CompletionText
-         * @description A gap that was filled. request_id: the same as in requests and in editors' reports. prefix: its last 2,000
-         *         characters; suffix, completion: their first 2,000; completion is null if the response was passed on undecoded.
+         * @description A filled gap. request_id: also in requests and in editors' reports. prefix: its last 2,000 characters. suffix,
+         *         completion: their first 2,000 characters. completion: null if the response was forwarded without decoding.
          */
         CompletionText: {
             completion: string | null;
@@ -3145,8 +3160,8 @@ export interface components {
         };
         /**
          * CompletionsResult
-         * @description Usage of one group in one bucket; a field outside of the grouping is null. input_tokens include the cached and
-         *         the written ones.
+         * @description Usage of one group in one bucket. Fields that it is not grouped by are null. input_tokens include cached and
+         *         cache-written tokens.
          */
         CompletionsResult: {
             /** @default null */
@@ -3174,8 +3189,8 @@ export interface components {
         };
         /**
          * ConsoleLink
-         * @description url: shown now and never again; where this deployment does not know its own address
-         *         (`gateway.console.public_url`), it begins with the path. It opens once.
+         * @description url: shown only in this response, and valid once. If the deployment does not know its own address
+         *         (`gateway.console.public_url`), the URL is only a path.
          */
         ConsoleLink: {
             expires_at: string;
@@ -3211,7 +3226,7 @@ export interface components {
         };
         /**
          * CostsResult
-         * @description Cost of one group on one day; a field outside of the grouping is null.
+         * @description Cost of one group on one day. Fields that it is not grouped by are null.
          */
         CostsResult: {
             amount: components["schemas"]["Amount"];
@@ -3243,10 +3258,10 @@ export interface components {
         };
         /**
          * Counters
-         * @description Where each limited counter of a subject stands now, what runs included.
+         * @description The current state of each limited counter of a subject, including running requests.
          *
-         *         money_counted: false while what a budget has spent is being counted; `remaining` is then too high and `used` too
-         *         low.
+         *         money_counted: false while the spending of a budget is still being counted; until then, `remaining` is too high and
+         *         `used` too low.
          */
         Counters: {
             data: components["schemas"]["CounterSnapshot"][];
@@ -3254,7 +3269,7 @@ export interface components {
         };
         /**
          * CreatedPrice
-         * @description The created price. warning: a probable mistake, or null: a price may be set before its model is served, so an
+         * @description The created price. warning: a probable mistake, or null. A price may be set before its model is served, so an
          *         unserved name is accepted with a warning.
          */
         CreatedPrice: {
@@ -3287,7 +3302,7 @@ export interface components {
         };
         /**
          * Delivery
-         * @description One event on its way to one webhook. next_attempt_at: meaningful while it is pending.
+         * @description The delivery of one event to one webhook. next_attempt_at: meaningful only while the delivery is pending.
          */
         Delivery: {
             attempts: number;
@@ -3304,7 +3319,8 @@ export interface components {
         };
         /**
          * DeliveryAttempt
-         * @description One try. status: of the receiver's answer, null without one; error: null for a 2xx.
+         * @description One attempt. status: the status of the receiver's response; null without a response. error: null if the status
+         *         was 2xx.
          */
         DeliveryAttempt: {
             at: string;
@@ -3315,7 +3331,7 @@ export interface components {
         };
         /**
          * DeliveryLog
-         * @description A delivery with its attempts, the first first.
+         * @description A delivery with its attempts, the first attempt first.
          */
         DeliveryLog: {
             attempts: components["schemas"]["DeliveryAttempt"][];
@@ -3323,7 +3339,7 @@ export interface components {
         };
         /**
          * DeliveryState
-         * @description Where one delivery of an event to a webhook stands.
+         * @description The state of an event's delivery to one webhook.
          * @enum {unknown}
          */
         DeliveryState: "delivered" | "failed" | "pending";
@@ -3335,13 +3351,12 @@ export interface components {
         DeploymentGroup: "length" | "model" | "organization" | "pool" | "project" | "side" | "tier";
         /**
          * DiagnosisOf
-         * @description The first cause to fix, further ones, and those without need for action. second: independent problems, to be
-         *         checked again once the first is fixed; explained: consequences of the first; questions: missing measurements that
-         *         would help; burning: alerts of objectives that fire at the moment, the fastest first, with the requests that burnt
-         *         the budget.
+         * @description The first cause to fix, further causes, and causes that need no action. second: independent causes, to be checked
+         *         again once the first is fixed. explained: consequences of the first cause. questions: missing measurements that
+         *         would help. burning: alerts that are firing, the fastest burn first, with the requests that burnt the budget.
          *
-         *         Without a finding the outcome is `burning` while an alert fires, else `nothing_found`, or `not_enough_evidence` if
-         *         too little was measured.
+         *         Without a cause, the outcome is `burning` if an alert is firing, otherwise `nothing_found`, or `not_enough_evidence`
+         *         if too little was measured.
          */
         DiagnosisOf: {
             before_end: string;
@@ -3392,7 +3407,7 @@ export interface components {
         };
         /**
          * EmbeddingsResult
-         * @description Usage of one group in one bucket; a field outside of the grouping is null.
+         * @description Usage of one group in one bucket. Fields that it is not grouped by are null.
          */
         EmbeddingsResult: {
             /** @default null */
@@ -3443,7 +3458,7 @@ export interface components {
         };
         /**
          * EvalItem
-         * @description An answered item of a run. score: 0 to 1. error_code: of the refusal in the answer's place.
+         * @description An answered item of a run. score: 0 to 1. error_code: the code of the refusal that replaced the answer.
          */
         EvalItem: {
             answer: string;
@@ -3458,9 +3473,9 @@ export interface components {
         };
         /**
          * EvalNight
-         * @description The verdict on a model's night. changed: how the version differs from the one before. version_since: the first
-         *         of the nights up to this one that ran the same version. rollback_release_id: of a fail, the promoted release that
-         *         can be rolled back; null: none.
+         * @description The verdict on a model's night. changed: the differences from the previous version. version_since: the first of
+         *         the consecutive nights with this version. rollback_release_id: after a failed night, the promoted release that can
+         *         be rolled back; null if there is none.
          */
         EvalNight: {
             changed: string[];
@@ -3479,8 +3494,8 @@ export interface components {
         };
         /**
          * EvalSlice
-         * @description about: its subject. tier: of the models that it fits. goal: required share of right answers; 0 without one.
-         *         items: their number; null if each seed makes one.
+         * @description A slice. about: its subject. tier: the tier of the models that it fits. goal: the required share of right
+         *         answers; 0 without a requirement. items: the number of items; null if each seed makes one.
          */
         EvalSlice: {
             about: string;
@@ -3503,7 +3518,7 @@ export interface components {
         EventType: "budget.exhausted" | "budget.threshold_reached" | "evals.night_failed" | "prefix.share_dropped" | "webhook.test";
         /**
          * EvidenceLook
-         * @description A step with a verdict. candidate_units, control_units: sessions of its stage by then.
+         * @description A step with a verdict. candidate_units, control_units: sessions of the stage so far.
          */
         EvidenceLook: {
             at: string;
@@ -3515,9 +3530,9 @@ export interface components {
         };
         /**
          * EvidenceTest
-         * @description One test at every look, null before it was one. candidate, control: sessions (votes) that count against each.
-         *         log10_e: decimal logarithm of the e-value; at 0 and below nothing speaks for what is tested. needed_log10: where it
-         *         decides; null: never.
+         * @description One test at each look; null before the test began. candidate, control: sessions (or votes) that count against
+         *         each. log10_e: the decimal logarithm of the e-value; 0 or less without evidence. needed_log10: the value at which
+         *         the test decides; null for never.
          */
         EvidenceTest: {
             candidate: (number | null)[];
@@ -3530,8 +3545,9 @@ export interface components {
         };
         /**
          * ExpectedChange
-         * @description A change. expected_ms: milliseconds more, below 0 less. before_ms, after_ms: null without requests; effect_ms:
-         *         their difference. measured_at: since when they are kept; null: computed now, and the time after may not be over.
+         * @description A change and its effect. expected_ms: the expected increase in milliseconds; negative for a decrease. before_ms,
+         *         after_ms: null without requests. effect_ms: their difference. measured_at: when the measured values were stored;
+         *         null if they were computed for this response, in which case the window after the change may not be over.
          */
         ExpectedChange: {
             after_ms: number | null;
@@ -3602,7 +3618,7 @@ export interface components {
         Fix: "admission_control" | "await_budgets" | "bigger_batch" | "bring_back_engines" | "cache_aware_routing" | "cascade" | "check_placement" | "chunked_prefill" | "drain_replica" | "faster_attention" | "kv_quantization" | "less_before_text" | "more_compilers" | "more_connections" | "more_gateways" | "more_kv_memory" | "more_replicas" | "pace_requests" | "prefix_caching" | "prompt_budget" | "raise_limit" | "read_faster" | "repair_adapter" | "repair_counters" | "repair_engine" | "repair_engine_link" | "repair_journal" | "repair_key_lookup" | "repair_path" | "repair_router" | "report_defect" | "restore_counters" | "restore_database" | "restore_journal" | "restore_router" | "roll_gateways" | "same_schema" | "smaller_batch" | "speculative_decoding" | "stable_prefix" | "warm_up" | "weight_quantization";
         /**
          * FleetDocument
-         * @description A version whole. differences: from the version before, or the one asked for, a line each.
+         * @description A whole version. differences: from the previous version or the requested one, a line each.
          */
         FleetDocument: {
             action: string | null;
@@ -3614,10 +3630,10 @@ export interface components {
         };
         /**
          * FleetEdit
-         * @description Result of an edit. version: the fleet's from now on; previous_version: before, the same without differences.
-         *         differences: a line each.
+         * @description The result of an edit. version: the fleet's new version. previous_version: the version before the edit; equal to
+         *         `version` if nothing changed. differences: a line each.
          *
-         *         Gateways take a version up within seconds; `GET /fleet` says which have.
+         *         Gateways apply a new version within seconds; `GET /fleet` shows which ones have.
          */
         FleetEdit: {
             differences: string[];
@@ -3627,7 +3643,7 @@ export interface components {
         };
         /**
          * FleetModels
-         * @description All models of a version, in their order; fields at their defaults are left out.
+         * @description All models of a version, in order. Fields with their default values are omitted.
          */
         FleetModels: {
             data: components["schemas"]["Model"][];
@@ -3635,7 +3651,7 @@ export interface components {
         };
         /**
          * FleetPools
-         * @description All pools of a version, in their order; fields at their defaults are left out.
+         * @description All pools of a version, in order. Fields with their default values are omitted.
          */
         FleetPools: {
             data: components["schemas"]["Pool"][];
@@ -3643,7 +3659,7 @@ export interface components {
         };
         /**
          * FleetStanding
-         * @description The version in force, and its state at every gateway that ran within a day.
+         * @description The current version, and its state at each gateway that ran within the last day.
          */
         FleetStanding: {
             gateways: components["schemas"]["GatewayReport"][];
@@ -3651,8 +3667,8 @@ export interface components {
         };
         /**
          * FleetVersion
-         * @description One version. action: the operation, `seed` for the settings; actor: its author. Both are null in versions of
-         *         earlier releases, where only settings made them.
+         * @description One version. action: the operation that created it, or `seed` for the settings. actor: its author. Both are null
+         *         in versions of earlier releases, which only settings created.
          */
         FleetVersion: {
             action: string | null;
@@ -3662,7 +3678,8 @@ export interface components {
         };
         /**
          * FoundCause
-         * @description Something is wrong. evidence: sentences with the numbers it rests on; fixes: the best first.
+         * @description A cause of slow or failed requests. evidence: sentences with the numbers that support it. fixes: the best fix
+         *         first.
          */
         FoundCause: {
             cause: components["schemas"]["control.diagnosis.findings.finding.Cause"];
@@ -3675,9 +3692,9 @@ export interface components {
         };
         /**
          * GatewayReport
-         * @description One gateway. version: in force there; 0: none yet. refused_version, refusal: a version that it cannot take up,
-         *         and the reason; it retries until it can, or a newer one comes. silent: it has sent no report for a while, so it is
-         *         probably gone.
+         * @description One gateway. version: the version that it applies; 0 for none. refused_version, refusal: a version that it cannot
+         *         apply, and the reason. It retries until it can apply it or a newer one arrives. silent: whether it has not reported
+         *         for a while and is probably gone.
          */
         GatewayReport: {
             instance: string;
@@ -3695,7 +3712,7 @@ export interface components {
         GoodputGroup: "length" | "model" | "project" | "tier";
         /**
          * GoodputTotals
-         * @description Requests that arrived in one period, and what they kept. What they are not grouped by is null.
+         * @description Requests that arrived in one period, by outcome. Fields that they are not grouped by are null.
          */
         GoodputTotals: {
             abandoned: number;
@@ -3732,7 +3749,7 @@ export interface components {
         Group: "adapter" | "key" | "model" | "organization" | "project" | "tier";
         /**
          * Invoice
-         * @description A month. requests and amounts: of all lines; in millionths of the currency.
+         * @description A month. requests and amounts: of all lines. Amounts are in millionths of the currency.
          */
         Invoice: {
             amount_micro: number;
@@ -3750,10 +3767,10 @@ export interface components {
         };
         /**
          * InvoiceLine
-         * @description One price of one key. Rates are in micro-units for a million tokens; null: no price. amount_micro is the sum of
-         *         the attempts' amounts, each rounded to the nearest micro-unit by itself. unrounded_micro is the rates times the
-         *         tokens, without rounding; rounding_micro, the difference: at most half a micro-unit for each request. price_percent:
-         *         the part of the rates that these requests cost, less than 100 in the class `offline`.
+         * @description One price of one key. Rates are micro-units per million tokens; null without a price. amount_micro: the sum of
+         *         the attempts' amounts, each of which is rounded to the nearest micro-unit. unrounded_micro: the tokens times the
+         *         rates, without rounding. rounding_micro: the difference, at most half a micro-unit per request. price_percent: the
+         *         percentage of the rates that these requests cost; less than 100 in the class `offline`.
          */
         InvoiceLine: {
             amount_micro: number;
@@ -3785,8 +3802,8 @@ export interface components {
         };
         /**
          * Key
-         * @description An inference key without its secret. scopes: null for all. previous_expires_at: until when the secret before the
-         *         last rotation opens.
+         * @description An inference key without its secret. scopes: null for all scopes. previous_expires_at: the time at which the
+         *         secret from before the last rotation becomes invalid.
          */
         Key: {
             created_at: string;
@@ -3807,7 +3824,7 @@ export interface components {
         };
         /**
          * KeyChanges
-         * @description What to change; what is left out stays.
+         * @description The fields to change. Omitted fields keep their values.
          */
         KeyChanges: {
             expires_at?: string | null;
@@ -3838,7 +3855,7 @@ export interface components {
         KeyState: "active" | "expired" | "revoked";
         /**
          * KeyWithSecret
-         * @description secret: shown now and never again; only a hash of it is stored.
+         * @description secret: shown only in this response. Only its hash is stored.
          */
         KeyWithSecret: {
             key: components["schemas"]["Key"];
@@ -3856,18 +3873,21 @@ export interface components {
         };
         /**
          * Latency
-         * @description Engine and token timing of a request; null: not measured, or not reported by the engine.
+         * @description Engine and token timing of a request. A field is null if it was not measured or the engine did not report it.
          *
-         *         pool, replica_id, side: of the last attempt that was given an engine. canary: it ran on its model's canary. side: of
-         *         the model's split, null where it was not split; release: whose split it was, of a request that counts for one. Only
-         *         the operating organization sees these five; they are null for tenants, who could otherwise choose the traffic that a
-         *         release tries its candidate on. prompt_tokens, length: of all of the prompt; short has fewer than 4,096, long 16,384
-         *         and more. ttft_ms: from arrival to the first generated text. tpot_ms: mean time of a token behind the first one, of
-         *         an answer that the engine ended. itl_max_ms: the longest time between two arrivals of the engine's tokens;
-         *         gaps_over_100ms: how many were longer than that. client_stall_ms: while the client's connection took no more.
-         *         engine_queue_ms, engine_prefill_ms, engine_grammar_ms: parts of the phase `engine`, as the engine tells them; the
-         *         last until the grammar that the output must keep was compiled. retractions: how often it took the request's memory
-         *         back and began again.
+         *         pool, replica_id, side: of the last attempt that got an engine. canary: whether it ran on the model's canary. side:
+         *         the side of the model's split; null without a split. release: the release that made the split, if the request counts
+         *         for it. Only the operating organization sees these five fields. They are null for tenants, who could otherwise
+         *         choose the traffic on which a release tests its candidate.
+         *
+         *         prompt_tokens, length: of the whole prompt. A short prompt has fewer than 4,096 tokens, a long one at least 16,384.
+         *         ttft_ms: from arrival to the first generated text. tpot_ms: mean time per token after the first, if the engine
+         *         finished the response. itl_max_ms: the longest gap between two arrivals of the engine's tokens. gaps_over_100ms: the
+         *         number of longer gaps than 100 ms. client_stall_ms: the time during which the client's connection accepted no data.
+         *
+         *         engine_queue_ms, engine_prefill_ms, engine_grammar_ms: the parts of the phase `engine` as reported by the engine;
+         *         the last one ends when the output's grammar is compiled. retractions: how often the engine took back the request's
+         *         memory and restarted it.
          */
         Latency: {
             attempts: number;
@@ -3920,7 +3940,7 @@ export interface components {
         };
         /**
          * LimitRule
-         * @description One rule. tier: null for all tiers together. Of several that concern a request, the strictest wins.
+         * @description One rule. tier: null for all tiers together. A request must keep every rule that applies to it.
          */
         LimitRule: {
             level: components["schemas"]["Level"];
@@ -3931,15 +3951,15 @@ export interface components {
         };
         /**
          * LimitRules
-         * @description All rules of a subject: that for all tiers first.
+         * @description All rules of a subject. The rule for all tiers comes first.
          */
         LimitRules: {
             data: components["schemas"]["LimitRule"][];
         };
         /**
          * LimitWithin
-         * @description One rule, and what it is set for. rule_name: unique within the organization. project_id, project_name: of a
-         *         project or a key; null for the organization's own. tier: null for all tiers together.
+         * @description One rule and its subject. rule_name: unique within the organization. project_id, project_name: the project of the
+         *         rule or of its key; null for the organization's own rules. tier: null for all tiers together.
          */
         LimitWithin: {
             level: components["schemas"]["Level"];
@@ -3977,7 +3997,8 @@ export interface components {
         };
         /**
          * LiveFleet
-         * @description All of it. version: of the fleet that the router places by; gateways: connected to it.
+         * @description The router's view. version: the fleet version by which the router places requests. gateways: the number of
+         *         connected gateways.
          */
         LiveFleet: {
             gateways: number;
@@ -3986,8 +4007,8 @@ export interface components {
         };
         /**
          * LivePool
-         * @description Engines that serve the same models. queued: requests that wait for a place; speculation: whether its engines
-         *         draft tokens ahead, and why, in words.
+         * @description Engines that serve the same models. queued: requests that wait for a slot. speculation: whether its engines draft
+         *         tokens, and the reason.
          */
         LivePool: {
             name: string;
@@ -3997,9 +4018,9 @@ export interface components {
         };
         /**
          * LiveReplica
-         * @description One engine. usable: it is given requests now; health: `healthy`, `suspect`, `unhealthy` or `unknown`, by its last
-         *         poll, and detail what that said; breaker: `closed`, `open` (it failed requests and is kept from them) or
-         *         `half_open` (a few are tried).
+         * @description One engine. usable: whether it gets requests now. health: `healthy`, `suspect`, `unhealthy` or `unknown`, by its
+         *         last poll. detail: the result of that poll. breaker: `closed`, `open` (requests failed, so it gets none) or
+         *         `half_open` (it gets a few requests as a test).
          */
         LiveReplica: {
             breaker: string;
@@ -4025,15 +4046,15 @@ export interface components {
         };
         /**
          * Margins
-         * @description tolerance: part by which latency may be longer. error_margin, goodput_margin: parts of requests by which the
-         *         candidate must be shown not to be worse. alpha: probability that a release which is no worse is rolled back.
-         *         promotion_alpha: that one which is worse by a margin goes to all traffic. least_units: sessions of each arm a stage
-         *         needs, one for each stage between shadow and all traffic. quantiles: of the baseline's latencies, rising, by which
-         *         the candidate's are compared. promoted_quantile: the one of them at which the candidate must be shown not to be
-         *         slower by the tolerance, which needs ten of the baseline's requests beyond it before the release begins; unless
-         *         given 0.99 where that is one of them, else the highest. cold_requests: a stage's first requests, which count for
-         *         nothing. most_units: sessions after which an undecided release is held. least_votes: decisive votes of reviewers it
-         *         needs.
+         * @description tolerance: the part by which latency may be longer. error_margin, goodput_margin: shares of requests by which the
+         *         candidate must be shown not to be worse. alpha: the maximum probability that a release which is no worse is rolled
+         *         back. promotion_alpha: the maximum probability that a release which is worse by a margin gets all traffic.
+         *         least_units: sessions of each arm that a stage needs, one number for each stage between shadow and all traffic.
+         *         quantiles: rising quantiles of the baseline's latencies, with which the candidate's are compared. promoted_quantile:
+         *         the quantile at which the candidate must be shown not to be slower by the tolerance. It needs ten of the baseline's
+         *         requests beyond it before the release begins. By default, it is 0.99 if that is one of the quantiles, otherwise the
+         *         highest. cold_requests: a stage's first requests, which are set aside. most_units: sessions after which an undecided
+         *         release is held. least_votes: decisive votes of reviewers that the release needs.
          */
         Margins: {
             /** @default null */
@@ -4061,8 +4082,8 @@ export interface components {
         };
         /**
          * Me
-         * @description Who asks, and what they may do. key_id: of the admin key that asks; session_id: of the console's session.
-         *         currency: what all amounts of the deployment are in.
+         * @description The caller and its permissions. key_id: the admin key of this request. session_id: the console session of this
+         *         request. currency: the currency of all amounts in this deployment.
          */
         Me: {
             currency: string;
@@ -4081,8 +4102,8 @@ export interface components {
         };
         /**
          * Member
-         * @description A member. has_account: the member has signed in to the console at least once, by a link or a provider.
-         *         disabled_at: since when the member's admin keys are refused.
+         * @description A member. has_account: whether the member has ever signed in to the console, by a link or through a provider.
+         *         disabled_at: the time since which the member's admin keys are refused; null while the member is enabled.
          */
         Member: {
             created_at: string;
@@ -4098,7 +4119,7 @@ export interface components {
         };
         /**
          * MemberChanges
-         * @description What to change; what is left out stays.
+         * @description The fields to change. Omitted fields keep their values.
          */
         MemberChanges: {
             disabled?: boolean;
@@ -4108,7 +4129,7 @@ export interface components {
         };
         /**
          * Metric
-         * @description The measure that a change is to move.
+         * @description The measure that a change should move.
          * @enum {unknown}
          */
         Metric: "longest_gap" | "tpot" | "ttft";
@@ -4146,7 +4167,7 @@ export interface components {
         };
         /**
          * ModelNight
-         * @description A model's newest night so far. decision: null until it is judged.
+         * @description A model's most recent night. decision: null until the night is judged.
          */
         ModelNight: {
             answered: number;
@@ -4161,10 +4182,11 @@ export interface components {
         };
         /**
          * ModelPrice
-         * @description Rates in millionths of the deployment's currency for a million tokens. valid_until: null: without end.
-         *         offline_percent: what a request in the class `offline` costs of them: batches, and `service_tier: "flex"`.
+         * @description Rates in millionths of the deployment's currency per million tokens. valid_until: null for no end.
+         *         offline_percent: the percentage of the rates that a request in the class `offline` costs. Batches and requests with
+         *         `service_tier: "flex"` are in this class.
          *
-         *         served: whether the deployment serves the model now. If not, the price waits for it, or the name is mistyped.
+         *         served: whether the deployment serves the model now. If not, the model may be added later, or its name is misspelt.
          */
         ModelPrice: {
             cache_write_micro: number;
@@ -4182,7 +4204,8 @@ export interface components {
         };
         /**
          * NewAdapter
-         * @description path: the folder, in PEFT's format, as the engines of the model reach it; what lies there must not change.
+         * @description path: the adapter's folder in PEFT's format, at the path where the model's engines find it. Its files must never
+         *         change.
          */
         NewAdapter: {
             /** @description text without control characters */
@@ -4196,7 +4219,7 @@ export interface components {
         };
         /**
          * NewAdminKey
-         * @description principal_id: a member or service account of the organization. expires_at: null for never.
+         * @description principal_id: a member or service account of the organization. expires_at: null for a key that never expires.
          */
         NewAdminKey: {
             /** @default null */
@@ -4208,8 +4231,8 @@ export interface components {
         };
         /**
          * NewChange
-         * @description made_at: now unless given. window_s: how long before and after it is measured; a day unless given. tier, model:
-         *         whose requests; all unless given.
+         * @description made_at: by default, now. window_s: the length of the windows before and after the change; by default, a day.
+         *         tier, model: the measured requests; by default, all.
          */
         NewChange: {
             expected_ms: number;
@@ -4229,8 +4252,8 @@ export interface components {
         };
         /**
          * NewComparison
-         * @description Both pools get the same items. budget_items: limit of each slice, for either pool. rule: for the decision; the
-         *         defaults unless given. first_seed: see a run's.
+         * @description Both pools answer the same items. budget_items: the maximum number of items of each slice, for either pool. rule:
+         *         the rule of the decision. first_seed: see `NewRun`.
          */
         NewComparison: {
             /** @description text without control characters */
@@ -4259,7 +4282,7 @@ export interface components {
         };
         /**
          * NewKey
-         * @description scopes: what it may be used for, null for everything. expires_at: null for never.
+         * @description scopes: the permitted uses; null for all. expires_at: null for a key that never expires.
          */
         NewKey: {
             /** @default null */
@@ -4271,8 +4294,8 @@ export interface components {
         };
         /**
          * NewLimits
-         * @description What the rule allows from now on; what is left out or null is not limited. Money is in millionths of the
-         *         deployment's currency, days and months are UTC's.
+         * @description The limits of one rule. An omitted or null field sets no limit. Money is in millionths of the deployment's
+         *         currency; days and months are in UTC.
          */
         NewLimits: {
             /** @default null */
@@ -4294,7 +4317,7 @@ export interface components {
         };
         /**
          * NewMember
-         * @description email: unique in the organization, capitals apart.
+         * @description email: unique within the organization, regardless of case.
          */
         NewMember: {
             /** @description an e-mail address such as ada@acme.example */
@@ -4305,7 +4328,7 @@ export interface components {
         };
         /**
          * NewModel
-         * @description A model with the pool that serves it.
+         * @description A model and the pool that serves it.
          */
         NewModel: {
             model: components["schemas"]["Model"];
@@ -4313,7 +4336,7 @@ export interface components {
         };
         /**
          * NewOrganization
-         * @description name: as people call it; others may have the same.
+         * @description name: the name shown to people. It need not be unique.
          */
         NewOrganization: {
             /** @description text without control characters */
@@ -4321,12 +4344,12 @@ export interface components {
         };
         /**
          * NewPrice
-         * @description valid_from: a minute from now at the earliest, and then unless given; a model's first price may begin at any time
-         *         and does so now unless given. It counts from the moment a gateway hears of it, within a second; what came before
-         *         costs nothing. A price that is in force then, and has no end, ends there.
+         * @description valid_from: by default, one minute from now, which is also the earliest time. A model's first price may begin at
+         *         any time, by default now. It applies once a gateway has received it, within a second; earlier requests cost nothing.
+         *         If the current price has no end, it ends at `valid_from`.
          *
-         *         cached_input_micro: a tenth of input_micro unless given. cache_write_micro: input_micro unless given.
-         *         offline_percent: what a request in the class `offline` costs of the rates; half unless given.
+         *         cached_input_micro: by default, a tenth of input_micro. cache_write_micro: by default, input_micro. offline_percent:
+         *         the percentage of the rates that a request in the class `offline` costs; by default, 50.
          */
         NewPrice: {
             /** @default null */
@@ -4346,9 +4369,9 @@ export interface components {
         };
         /**
          * NewPriority
-         * @description What the rule says from now on. service_class: `interactive` goes before `standard`, `offline` yields to both and
-         *         is shed first; left out or null: as the level above. share: the weight among organizations or, a project's, among
-         *         the projects of its organization; left out or null: 100. A key has no share.
+         * @description A rule's class and share. service_class: `interactive` precedes `standard`; `offline` yields to both and is shed
+         *         first. If it is omitted or null, the class of the level above applies. share: the weight among organizations or, for
+         *         a project, among the projects of its organization; 100 if omitted or null. A key has no share.
          */
         NewPriority: {
             /** @default null */
@@ -4358,7 +4381,7 @@ export interface components {
         };
         /**
          * NewProject
-         * @description name: unique in the organization. models, tiers: what its keys may use; null for all.
+         * @description name: unique within the organization. models, tiers: what its keys may use; null for all.
          */
         NewProject: {
             /** @default null */
@@ -4370,12 +4393,13 @@ export interface components {
         };
         /**
          * NewRelease
-         * @description engine_model: the candidate's engines' name for the model, where it is another. control_pool: fresh replicas of
-         *         what the model's pool runs, for the control arm; else it runs on that pool with caches of its own. stages: shares
-         *         of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: part of the sessions whose requests are copied to
-         *         the candidate, in every stage before all traffic. shadow_least: copies answered by both sides before the shadow
-         *         stage ends. slices: of the model's tier, to pass before it ends; without a shadow stage, before all traffic.
-         *         slice_rule: by what they are compared; refused where a slice could not pass by it.
+         * @description engine_model: the candidate engines' name for the model, if it differs. control_pool: fresh replicas of the
+         *         model's current pool, for the control arm. Without it, the control arm uses the current pool with caches of its own.
+         *         stages: shares of the sessions, from 0 (shadow) to 1 (all traffic). shadow_share: the share of sessions whose
+         *         requests are copied to the candidate in each stage before all traffic. shadow_least: the number of copies that both
+         *         sides must answer before the shadow stage ends. slices: slices of the model's tier that must pass before the shadow
+         *         stage ends or, without one, before all traffic. slice_rule: the rule by which slices are compared. A rule by which a
+         *         slice could not pass is refused.
          */
         NewRelease: {
             /** @description text without control characters */
@@ -4407,8 +4431,9 @@ export interface components {
         };
         /**
          * NewRun
-         * @description slices: which are asked, `items` of each. pool: which answers; whichever the router chooses unless given.
-         *         first_seed: the items are of this seed and the next ones; the day's unless given, so that each day asks others.
+         * @description slices: the slices to run, with `items` items each. pool: the pool that answers; by default, the router chooses.
+         *         first_seed: the seed of the first item; the next items use the next seeds. By default, it follows from the date, so
+         *         each day has other items.
          */
         NewRun: {
             /** @default null */
@@ -4432,14 +4457,15 @@ export interface components {
         };
         /**
          * NewVote
-         * @description choice: left or right: it is better; both: alike good; neither: both are bad; skip: no opinion.
+         * @description choice: `left` or `right` for the better answer, `both` if both are good, `neither` if both are bad, `skip` for
+         *         no opinion.
          */
         NewVote: {
             choice: components["schemas"]["Choice"];
         };
         /**
          * NewWebhook
-         * @description url: https, on the public internet unless the deployment allows others. events: null for all.
+         * @description url: an https URL on the public internet, unless the deployment allows others. events: null for all types.
          */
         NewWebhook: {
             /**
@@ -4454,7 +4480,7 @@ export interface components {
         };
         /**
          * NextReview
-         * @description review: null where none is left for this reviewer. waiting: how many are, with it.
+         * @description review: null if none is left for this reviewer. waiting: the number of reviews left, including this one.
          */
         NextReview: {
             review: components["schemas"]["Review"] | null;
@@ -4462,8 +4488,8 @@ export interface components {
         };
         /**
          * NightPlan
-         * @description Settings of workers of the queue `evals`. schedule: as in a crontab, in UTC; empty: never. previous_at, next_at:
-         *         its times before and after the report. items: of each slice. slices: by model.
+         * @description Settings of the workers of the queue `evals`. schedule: in crontab format, in UTC; empty for no nights.
+         *         previous_at, next_at: the scheduled times before and after the report. items: of each slice. slices: by model.
          */
         NightPlan: {
             automatic_rollback: boolean;
@@ -4478,10 +4504,10 @@ export interface components {
         };
         /**
          * NightSlice
-         * @description The verdict on a slice of a night. against: `history` or `version_before`, the reference that decided; null where
-         *         there is none. nights: nights up to this one that were looked at together. items: that they and the reference share.
-         *         difference, lower, upper: shares of items, below 0 where the slice is worse. score: this night's share of right
-         *         answers.
+         * @description The verdict on one slice of a night. against: `history` or `version_before`, the reference that decided; null
+         *         without a reference. nights: the number of nights up to this one that were judged together. items: the number of
+         *         items that they share with the reference. difference, lower, upper: shares of items, negative if the slice is worse.
+         *         score: this night's share of right answers.
          */
         NightSlice: {
             against: string | null;
@@ -4498,8 +4524,8 @@ export interface components {
         };
         /**
          * NightStatus
-         * @description plan: null until a worker has reported. last: the newest night of each model. missing: what keeps a night from
-         *         being asked or from ending in a verdict, a sentence each.
+         * @description plan: null until a worker has reported. last: the most recent night of each model. missing: sentences that each
+         *         name an obstacle to the next night or to its verdict.
          */
         NightStatus: {
             last: components["schemas"]["ModelNight"][];
@@ -4508,7 +4534,7 @@ export interface components {
         };
         /**
          * ObjectiveStanding
-         * @description One objective, what was kept of it, and what is left of its error budget.
+         * @description One objective, its attainment, and the rest of its error budget.
          */
         ObjectiveStanding: {
             budget_left: number | null;
@@ -4589,7 +4615,7 @@ export interface components {
         };
         /**
          * OpenAiProject
-         * @description A project. archived: it is disabled here.
+         * @description A project. archived: it is disabled.
          */
         OpenAiProject: {
             archived_at: number | null;
@@ -4625,11 +4651,14 @@ export interface components {
         };
         /**
          * Organization
-         * @description An organization. operator: its members run the deployment. internal: the deployment's own, which is no customer
-         *         and on no bill. disabled_at: since when its keys are refused.
-         *         store_prompts: what is asked and answered at gaps, and where its prompts differ from those before, is kept for its
-         *         own administrators; and where the deployment reviews candidates (`gateway.shadow.review_share`), some of its prompts
-         *         with two answers for the operating organization's reviewers.
+         * @description An organization. operator: whether its members run the deployment. internal: whether it is the deployment's own;
+         *         it is then no customer and never billed. disabled_at: the time since which its keys are refused; null while it is
+         *         enabled.
+         *
+         *         store_prompts: whether the deployment stores the prompts and completions of its filled gaps, and the texts at which
+         *         its prompts differ from earlier ones, for its own administrators. If the deployment reviews candidates
+         *         (`gateway.shadow.review_share`), it also stores some prompts with two answers for reviewers of the operating
+         *         organization.
          */
         Organization: {
             created_at: string;
@@ -4643,7 +4672,7 @@ export interface components {
         };
         /**
          * OrganizationChanges
-         * @description What to change; what is left out stays.
+         * @description The fields to change. Omitted fields keep their values.
          */
         OrganizationChanges: {
             disabled?: boolean;
@@ -5141,13 +5170,13 @@ export interface components {
         Part: "message" | "system" | "tools";
         /**
          * PercentileKind
-         * @description How percentiles were found.
+         * @description How percentiles were computed.
          * @enum {unknown}
          */
         PercentileKind: "exact" | "histogram";
         /**
          * Percentiles
-         * @description Of requests that have the value; milliseconds.
+         * @description Percentiles in milliseconds, over the requests that have the value.
          */
         Percentiles: {
             p50: number;
@@ -5169,7 +5198,7 @@ export interface components {
         Phase: "arrival" | "client" | "decode" | "engine" | "first_token" | "gateway" | "grammar" | "limit" | "network" | "prefill" | "queue" | "queue_or_prefill" | "route" | "stream";
         /**
          * Placement
-         * @description One decision. Null: not known yet, or never.
+         * @description One decision. A field is null if its value is not known yet or never will be.
          */
         Placement: {
             actual_cached_tokens: number | null;
@@ -5192,7 +5221,7 @@ export interface components {
         };
         /**
          * PlacementCandidate
-         * @description One replica that was looked at.
+         * @description One replica that the router considered.
          */
         PlacementCandidate: {
             ahead_tokens: number;
@@ -5208,8 +5237,8 @@ export interface components {
         };
         /**
          * Placements
-         * @description What the router remembers of one request; nothing of one that is too old, was refused before it was placed, or is
-         *         not among the share that it keeps (`router.explain_records`, `router.explain_share`).
+         * @description The router's records of one request. They are empty if the request is too old, was refused before its placement,
+         *         or is not in the sampled share (`router.explain_records`, `router.explain_share`).
          */
         Placements: {
             data: components["schemas"]["Placement"][];
@@ -5282,7 +5311,7 @@ export interface components {
         };
         /**
          * PoolCosts
-         * @description Every pool that had a replica or a good token in a period.
+         * @description All pools that had a replica or a good token in the period.
          */
         PoolCosts: {
             currency: string;
@@ -5304,10 +5333,10 @@ export interface components {
         PrefixBucket: "all" | "hour";
         /**
          * PrefixDrop
-         * @description The reusable share of all the organization's prompts fell to half of what was usual, or less.
+         * @description A drop of the reusable share of all the organization's prompts to half of the usual share or less.
          *
-         *         The other fields name the main loss; they are null when no template lost more than before. ended_at: when the share
-         *         was nearly back, or had become the usual.
+         *         The other fields describe the largest loss. They are null if no template lost more than before. ended_at: when the
+         *         share had almost recovered, or had become the usual one.
          */
         PrefixDrop: {
             began_at: string;
@@ -5331,9 +5360,9 @@ export interface components {
         PrefixGroup: "cause" | "endpoint" | "model" | "part" | "template";
         /**
          * PrefixShare
-         * @description Requests of one hour and one template whose prompts' reuse ended for the same cause. template: a group of
-         *         requests: by project, endpoint, model, tools' names and the system prompt's opening; `others` beyond the first
-         *         templates of a tenant. part: where the prompts first differ; empty if the cause has none. differing_token: the
+         * @description Requests of one hour and one template whose prompt reuse ended for the same cause. template: a group of requests
+         *         with the same project, endpoint, model, tool names and beginning of the system prompt; `others` for all but a
+         *         tenant's first templates. part: where the prompts first differ; empty if the cause has none. differing_token: the
          *         earliest position of such a difference.
          */
         PrefixShare: {
@@ -5351,8 +5380,8 @@ export interface components {
         };
         /**
          * PrefixText
-         * @description Texts of two prompts where they first differ, up to 200 characters of each. earlier: null if only its digest was
-         *         kept.
+         * @description The texts at which two prompts first differ, up to 200 characters of each. earlier: null if only its digest was
+         *         stored.
          */
         PrefixText: {
             cause: components["schemas"]["gateway.prefixes.difference.Cause"];
@@ -5368,7 +5397,7 @@ export interface components {
         };
         /**
          * PrefixTotals
-         * @description The shares of many rows together. What they are not grouped by is null.
+         * @description Sums of many shares. Fields that they are not grouped by are null.
          */
         PrefixTotals: {
             cached_tokens: number;
@@ -5384,7 +5413,7 @@ export interface components {
         };
         /**
          * PriceChanges
-         * @description Only its end can change: to a minute from now at the earliest, or null for never.
+         * @description Only the end of a price can change: to at least one minute from now, or to null for no end.
          */
         PriceChanges: {
             valid_until: string | null;
@@ -5397,7 +5426,8 @@ export interface components {
         PrincipalKind: "member" | "service_account";
         /**
          * Priority
-         * @description One rule. tier: null for all tiers; a tier's own goes before it. Of several levels, the lowest class wins.
+         * @description One rule. tier: null for all tiers; a rule for a single tier takes precedence. Of several levels, the lowest
+         *         class applies.
          */
         Priority: {
             level: components["schemas"]["Level"];
@@ -5409,15 +5439,16 @@ export interface components {
         };
         /**
          * PriorityRules
-         * @description All rules of a subject: that for all tiers first.
+         * @description All rules of a subject. The rule for all tiers comes first.
          */
         PriorityRules: {
             data: components["schemas"]["Priority"][];
         };
         /**
          * Project
-         * @description A project. models, tiers: what its keys may use, null for all; disabled_at: since when they are refused.
-         *         allow_reviews: whether reviewers of the operating organization may read what its keys ask and are answered.
+         * @description A project. models, tiers: what its keys may use; null for all. disabled_at: the time since which its keys are
+         *         refused; null while it is enabled. allow_reviews: whether reviewers of the operating organization may read its
+         *         prompts and responses.
          */
         Project: {
             allow_reviews: boolean;
@@ -5433,7 +5464,7 @@ export interface components {
         };
         /**
          * ProjectChanges
-         * @description What to change; what is left out stays, and null gives access to all.
+         * @description The fields to change. Omitted fields keep their values; null allows all.
          */
         ProjectChanges: {
             allow_reviews?: boolean;
@@ -5445,11 +5476,11 @@ export interface components {
         };
         /**
          * ReconciledWindow
-         * @description An engine's own count between two samples, and the bounds the ledger sets for it: attempts under way at an edge
-         *         count for nothing in the least and whole in the most.
+         * @description An engine's own count between two samples, and the ledger's bounds for it. The lower bound excludes attempts that
+         *         were running at either sample; the upper bound includes them.
          *
-         *         drift: how far the engine's count lies outside; plus: the ledger lacks tokens. uncertain_attempts: of attempts whose
-         *         length is not known exactly, which may explain a plus.
+         *         drift: how far the engine's count is outside the bounds. It is positive if the ledger lacks tokens.
+         *         uncertain_attempts: attempts whose length is not exactly known, which may explain a positive drift.
          */
         ReconciledWindow: {
             checked_at: string;
@@ -5468,11 +5499,11 @@ export interface components {
         };
         /**
          * ReleaseDetail
-         * @description A release with its policy and its present evidence. verdict: the judge's last; null before its first.
-         *         more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the part of the
-         *         sessions that one organization may have): fixed when it began; null before. moves: the last steps that were more
-         *         than evidence, in order. warnings: about its pools, for reading its evidence, such as a candidate with another kind
-         *         of engine.
+         * @description A release with its policy and its current evidence. verdict: the judge's last verdict; null before the first.
+         *         more_units: sessions granted beyond its budget of evidence. policy, thresholds, organization_share (the maximum
+         *         share of sessions of one organization): fixed when the release begins; null before. moves: the latest steps that
+         *         changed more than evidence, in order. warnings: facts about its pools to consider when reading the evidence, such as
+         *         a candidate on another kind of engine.
          */
         ReleaseDetail: {
             baseline_pool: string;
@@ -5508,8 +5539,8 @@ export interface components {
         };
         /**
          * ReleaseEvidence
-         * @description looks: in order, of at most 120 and the moves. tests: each aligned to them. looks_in_all: before any was left
-         *         out.
+         * @description looks: at most 120 looks and the moves, in order. tests: each aligned with the looks. looks_in_all: the number of
+         *         looks before some were left out.
          */
         ReleaseEvidence: {
             looks: components["schemas"]["EvidenceLook"][];
@@ -5518,14 +5549,14 @@ export interface components {
         };
         /**
          * ReleaseReason
-         * @description reason: why it is done by hand, for the release's steps and the audit log.
+         * @description reason: the reason for this manual step, for the release's steps and the audit log.
          */
         ReleaseReason: {
             reason: string;
         };
         /**
          * ReleaseResumption
-         * @description more_units: sessions that are added to its budget of evidence; required if that is spent, else 0.
+         * @description more_units: sessions to add to the release's budget of evidence. Required if the budget is spent; otherwise 0.
          */
         ReleaseResumption: {
             /** @default 0 */
@@ -5534,8 +5565,9 @@ export interface components {
         };
         /**
          * ReleaseStep
-         * @description A step. stage, to_stage: before and after it. requests: that it consumed, of the part `sampled` of the sessions.
-         *         more_units: by which its budget grew. desired_version: of the desired state that it wrote; null: none.
+         * @description A step. stage, to_stage: the stage before and after it. requests: those that it used, from the share `sampled` of
+         *         the sessions. more_units: the sessions that it added to the budget of evidence. desired_version: the version of
+         *         desired state that it wrote; null for none.
          */
         ReleaseStep: {
             actor: string;
@@ -5553,9 +5585,10 @@ export interface components {
         };
         /**
          * ReleaseSummary
-         * @description A release. share: the candidate's part of the sessions now; 0 before the first stage that serves customers and
-         *         where it was rolled back, 1 where it was promoted. stage: from 0.
-         *         reason: of its last step; waits_for: what keeps it where it is, empty while every look takes a step.
+         * @description A release. share: the candidate's current share of the sessions. It is 0 before the first stage that serves
+         *         customers and after a rollback, and 1 after promotion. stage: counted from 0.
+         *
+         *         reason: of its last step. waits_for: what the release waits for; empty while every look takes a step.
          */
         ReleaseSummary: {
             baseline_pool: string;
@@ -5574,7 +5607,7 @@ export interface components {
         };
         /**
          * Replica
-         * @description One engine process (or one load-balanced address).
+         * @description One engine process, or one load-balanced address.
          */
         Replica: {
             /** @default 0 */
@@ -5598,14 +5631,14 @@ export interface components {
         };
         /**
          * ReplicaWeight
-         * @description Share of load relative to the pool's other replicas; 0 drains: running requests finish.
+         * @description The share of load relative to the pool's other replicas. 0 drains the replica: running requests finish.
          */
         ReplicaWeight: {
             weight: number;
         };
         /**
          * ReportedModel
-         * @description A model that an engine serves. context_tokens: null where the engine does not report it.
+         * @description A model that an engine serves. context_tokens: null if the engine does not report it.
          */
         ReportedModel: {
             context_tokens: number | null;
@@ -5620,20 +5653,20 @@ export interface components {
         };
         /**
          * RequestDetail
-         * @description All recorded data. rule: the limit that refused; counters: their state at that moment; both null when no limit
-         *         did.
+         * @description All recorded data of a request. rule: the limit that refused it. counters: their values at that moment. Both are
+         *         null if no limit refused it.
          *
-         *         phases_ms: where the wall time went. amount_micro: of the billed attempt. served_from: the request whose generation
-         *         this one's answer was made of, at no cost; null: its own. trace_id: of OpenTelemetry; null: there are no spans of
-         *         it.
+         *         phases_ms: how the wall time was spent. amount_micro: of the billed attempt. served_from: the request whose
+         *         generation this response reused, at no cost; null if it has its own. trace_id: the OpenTelemetry trace; null without
+         *         spans.
          *
-         *         over_share: of a request refused for lack of room, whether its organization asked for more than its share of the
-         *         pool, without which there would have been room; null: not refused so.
+         *         over_share: for a request refused because the pool was full, whether its organization exceeded its share of the
+         *         pool, without which there would have been room. Null for all other requests.
          *
-         *         service_class: `interactive`, `standard` or `offline`; null where it was refused before that was known.
+         *         service_class: `interactive`, `standard` or `offline`; null if the request was refused before its class was known.
          *
-         *         session: as its client named it in a header, or a digest of its name in the body; session_agent: the agent within
-         *         it, null for its first; session_parent: the agent or session that began it. Null: not named.
+         *         session: the session name from a header, or a digest of the name in the body. session_agent: the agent within the
+         *         session; null for the first agent. session_parent: the agent or session that started this agent. Null if not named.
          *
          *         latency: token timing; null without a record.
          */
@@ -5671,9 +5704,9 @@ export interface components {
         };
         /**
          * RequestSummary
-         * @description A request in a list. request_id: its `x-request-id`. ttft_ms: from its arrival to its first text.
-         *         prompt_tokens, completion_tokens: null where no engine counted. amount_micro: billed, in millionths of the currency.
-         *         session: as its client named it in a header, or a digest of its name in the body; null: it named none.
+         * @description A request in a list. request_id: its `x-request-id`. ttft_ms: the time from its arrival to its first text.
+         *         prompt_tokens, completion_tokens: null if no engine counted them. amount_micro: the billed amount, in millionths of
+         *         the currency. session: the session name from a header, or a digest of the name in the body; null without a name.
          */
         RequestSummary: {
             amount_micro: number;
@@ -5697,7 +5730,7 @@ export interface components {
         };
         /**
          * Review
-         * @description A pair for review: one question, two answers, without the candidate's side.
+         * @description A pair for review: one question and two answers, without the candidate's side.
          */
         Review: {
             /** Format: uuid */
@@ -5712,16 +5745,17 @@ export interface components {
         };
         /**
          * ReviewReport
-         * @description By release, model and stage, the newest first.
+         * @description By release, model and stage, newest first.
          */
         ReviewReport: {
             data: components["schemas"]["ReviewSums"][];
         };
         /**
          * ReviewSums
-         * @description Of one release, model and stage. stage_share: the candidate's part of the sessions in it, 0 in the shadow stage;
-         *         null: it was not noted. waiting: reviews whose texts are still there. better, worse, both, neither, skipped:
-         *         votes, of the candidate's answer. preferred: part of the sessions whose first decisive vote was for it.
+         * @description Sums of one release, model and stage. stage_share: the candidate's share of the sessions in that stage; 0 in the
+         *         shadow stage, null if it was not recorded. waiting: reviews whose texts are still stored. better, worse, both,
+         *         neither, skipped: votes about the candidate's answer. preferred: the share of sessions whose first decisive vote was
+         *         for the candidate.
          */
         ReviewSums: {
             better: number;
@@ -5761,7 +5795,7 @@ export interface components {
         };
         /**
          * Rule
-         * @description Rule of a comparison's decision, for every slice.
+         * @description The rule by which a comparison decides on each slice.
          */
         Rule: {
             /** @default 0.05 */
@@ -5783,7 +5817,8 @@ export interface components {
         };
         /**
          * Run
-         * @description A run and how far it is. pool: null for whichever the router chose. arm, comparison_id: of a comparison's run.
+         * @description A run and its progress. pool: null if the router chose the pool. arm, comparison_id: of a run that belongs to a
+         *         comparison.
          */
         Run: {
             answered: number;
@@ -5805,7 +5840,7 @@ export interface components {
         };
         /**
          * RunInFull
-         * @description A run with each of its slices.
+         * @description A run with all its slices.
          */
         RunInFull: {
             run: components["schemas"]["Run"];
@@ -5819,7 +5854,7 @@ export interface components {
         Scope: "chat" | "completions" | "embeddings" | "evals" | "models";
         /**
          * ServiceAccount
-         * @description A service account. disabled_at: since when its admin keys are refused.
+         * @description A service account. disabled_at: the time since which its admin keys are refused; null while it is enabled.
          */
         ServiceAccount: {
             created_at: string;
@@ -5849,13 +5884,14 @@ export interface components {
         ServiceClass: "interactive" | "offline" | "standard";
         /**
          * ServingBucket
-         * @description How time is cut (UTC).
+         * @description Length of a period (UTC).
          * @enum {unknown}
          */
         ServingBucket: "all" | "day" | "hour" | "minute";
         /**
          * ServingFigures
-         * @description Requests that arrived in one period. What they are not grouped by is null, and so are shares of none.
+         * @description Requests that arrived in one period. Fields that they are not grouped by are null, and so are shares of zero
+         *         requests.
          */
         ServingFigures: {
             abandoned: number;
@@ -5894,7 +5930,7 @@ export interface components {
         ServingGroup: "model" | "pool" | "tier";
         /**
          * ServingSeries
-         * @description Figures of a period, in order of time.
+         * @description The figures of a period, in order of time.
          */
         ServingSeries: {
             added_up_until: string | null;
@@ -5906,8 +5942,8 @@ export interface components {
         };
         /**
          * SessionReport
-         * @description A session's turns, the earliest first, and their sums. prompt_tokens: of turns that an engine has computed.
-         *         has_more: earlier turns are left out, of the sums too.
+         * @description A session's turns, earliest first, and their sums. prompt_tokens: of turns that an engine computed. has_more:
+         *         whether earlier turns were left out, also of the sums.
          */
         SessionReport: {
             agents: number;
@@ -5923,19 +5959,19 @@ export interface components {
         };
         /**
          * ShadowReport
-         * @description By release, model and stage, the newest first.
+         * @description By release, model and stage, newest first.
          */
         ShadowReport: {
             data: components["schemas"]["ShadowSums"][];
         };
         /**
          * ShadowSums
-         * @description Of one release, model and stage. release: empty: none made the split. stage_share: the candidate's part of the
-         *         sessions in that stage, 0 in the shadow stage; null: it was not recorded. Shares are of the pairs that they are
-         *         defined for: JSON where it was asked for, calls of tools where either side made one, refusals of all compared.
-         *         baseline_failed: the customer's own engine did. agreed: part of the longer text before the first difference. length,
-         *         ttft, tokens_per_s: the candidate's by the baseline's, geometric means; ttft where both found as much in their
-         *         caches, within a tenth of the prompt.
+         * @description Sums of one release, model and stage. release: empty if no release made the split. stage_share: the candidate's
+         *         share of the sessions in that stage; 0 in the shadow stage, null if it was not recorded. Each share counts only
+         *         pairs for which it is defined: JSON if it was requested, tool calls if either side made one, refusals of all
+         *         compared pairs. baseline_failed: the customer's own engine failed. agreed: the part of the longer text before the
+         *         first difference. length, ttft, tokens_per_s: the candidate's value divided by the baseline's, as geometric means.
+         *         ttft: only of pairs that both found the same amount in their caches, within a tenth of the prompt.
          */
         ShadowSums: {
             agreed: components["schemas"]["Estimate"];
@@ -5969,8 +6005,8 @@ export interface components {
         Side: "baseline" | "candidate" | "control";
         /**
          * SliceProgress
-         * @description A slice of a run. score_sum: sum of the answers' scores. goal: null until the slice was begun. refused_items: of
-         *         the stored answered items, those that the model refused.
+         * @description A slice of a run. score_sum: the sum of the answers' scores. goal: null until the slice begins. refused_items:
+         *         the stored items that the model refused.
          */
         SliceProgress: {
             about: string | null;
@@ -5984,9 +6020,9 @@ export interface components {
         };
         /**
          * SliceRule
-         * @description margin: by how much lower the candidate's share of right answers may be, 0 to 1. margins: the same, by slice, of
-         *         those that have one of their own. budget_items: most items of each slice, of either pool. correlation: how much of a
-         *         template's rare losses come together.
+         * @description margin: how much lower the candidate's share of right answers may be, from 0 to 1. margins: margins of single
+         *         slices, in place of `margin`. budget_items: the maximum number of items of each slice, for either pool. correlation:
+         *         the assumed correlation of rare losses within a template.
          */
         SliceRule: {
             /** @default 1600 */
@@ -6002,8 +6038,8 @@ export interface components {
         };
         /**
          * SliceScore
-         * @description A slice of a run that has ended. score: share of right answers, 0 to 1, with a 95 % interval that counts
-         *         templates, not items, as independent; without one once items were deleted. goal: the slice's requirement.
+         * @description A slice of a run that has ended. score: the share of right answers, 0 to 1, with a 95 % interval that treats
+         *         templates, not items, as independent. The interval is null once items were deleted. goal: the required score.
          */
         SliceScore: {
             answered: number;
@@ -6032,7 +6068,7 @@ export interface components {
         };
         /**
          * SloWindow
-         * @description One objective in one window that ends with the last minute added up.
+         * @description One objective in one window, which ends with the last aggregated minute.
          */
         SloWindow: {
             attainment: number | null;
@@ -6061,7 +6097,7 @@ export interface components {
         };
         /**
          * StageEvidence
-         * @description Evidence used by a stage: steps, and the requests of both arms in them.
+         * @description The evidence of one stage: its steps, and both arms' requests in them.
          */
         StageEvidence: {
             requests: number;
@@ -6076,7 +6112,7 @@ export interface components {
         State: "held" | "promoted" | "rolled_back" | "running" | "waiting";
         /**
          * Statistic
-         * @description Which of the distribution.
+         * @description The statistic of the distribution.
          * @enum {unknown}
          */
         Statistic: "p50" | "p95" | "p99";
@@ -6094,7 +6130,7 @@ export interface components {
         Task: "embedding" | "rerank" | "text";
         /**
          * TestKind
-         * @description harm: that the candidate is worse than tolerated. proof: that it is not worse by the margin.
+         * @description harm: the candidate is worse than tolerated. proof: the candidate is not worse by the margin.
          * @enum {unknown}
          */
         TestKind: "harm" | "proof";
@@ -6106,7 +6142,7 @@ export interface components {
         Tier: "autocomplete" | "chat";
         /**
          * TokenCostReport
-         * @description A period, in order of the groups.
+         * @description The costs of a period, ordered by group.
          */
         TokenCostReport: {
             currency: string;
@@ -6116,8 +6152,8 @@ export interface components {
         };
         /**
          * TokenCosts
-         * @description Billed requests of one group, and what a million of their good tokens cost. Amounts in millionths of the
-         *         currency; fields outside of the grouping are null.
+         * @description Billed requests of one group, and the cost of a million of their good tokens. Amounts are in millionths of the
+         *         currency. Fields that the report is not grouped by are null.
          */
         TokenCosts: {
             amount_micro: number;
@@ -6137,12 +6173,13 @@ export interface components {
         };
         /**
          * Turn
-         * @description One request of the session. agent: within the session, null for its first; parent: the agent or session that
-         *         began it. gap_ms: from the end of the agent's turn before to this arrival; negative while that still ran.
+         * @description One request of a session. agent: the agent within the session; null for the first agent. parent: the agent or
+         *         session that started it. gap_ms: the time from the end of the agent's previous turn to this arrival; negative if
+         *         that turn was still running.
          *
-         *         lost_tokens: of the prompt of the agent's turn before, tokens that an engine computed once more; null: unknown.
-         *         cause: where the prompt began to differ from earlier ones, or `not_cached`; null: nothing was lost, or the cause is
-         *         unknown. amount_micro: billed, in millionths of the currency.
+         *         lost_tokens: tokens of the agent's previous prompt that an engine computed again; null if unknown. cause: where the
+         *         prompt began to differ from earlier ones, or `not_cached`; null if no token was lost or the cause is unknown.
+         *         amount_micro: the billed amount, in millionths of the currency.
          */
         Turn: {
             agent: string | null;
@@ -6166,7 +6203,8 @@ export interface components {
         };
         /**
          * TwoNumbers
-         * @description The two numbers that are never one, in milliseconds, of a tier and a class of lengths (null: of all lengths).
+         * @description Two numbers that must not be merged into one, in milliseconds, of a tier and a length class (null for all
+         *         lengths).
          */
         TwoNumbers: {
             length: components["schemas"]["LengthClass"] | null;
@@ -6183,7 +6221,7 @@ export interface components {
         };
         /**
          * UnknownCause
-         * @description A cause about which nothing can be said.
+         * @description A cause that could not be judged.
          */
         UnknownCause: {
             cause: components["schemas"]["control.diagnosis.findings.finding.Cause"];
@@ -6191,7 +6229,7 @@ export interface components {
         };
         /**
          * UsageEvent
-         * @description One attempt, as the ledger keeps it forever. pool, engine, driver: null for tenants.
+         * @description One attempt, as recorded in the ledger. pool, engine, driver: null for tenants.
          */
         UsageEvent: {
             accepted_draft_tokens: number;
@@ -6237,10 +6275,10 @@ export interface components {
         UsageGroup: "api_key_id" | "model" | "project_id";
         /**
          * UsageTotals
-         * @description Billed usage of requests that arrived in one hour or on one day (UTC). Fields outside of the grouping are null.
-         *         prompt_tokens include the cached and the written ones, completion_tokens the reasoning ones. draft_tokens: drafted
-         *         by engines that report it, and accepted_draft_tokens the accepted ones of these; they are part of no other count.
-         *         amount_micro: millionths of the deployment's currency.
+         * @description Billed usage of requests that arrived in one hour or on one day (UTC). Fields that the totals are not grouped by
+         *         are null. prompt_tokens include cached and cache-written tokens, completion_tokens include reasoning tokens.
+         *         draft_tokens: tokens drafted by engines that report drafts. accepted_draft_tokens: those of them that were accepted.
+         *         No other count includes drafts. amount_micro: in millionths of the deployment's currency.
          */
         UsageTotals: {
             accepted_draft_tokens: number;
@@ -6267,7 +6305,7 @@ export interface components {
         };
         /**
          * UsageVerification
-         * @description Comparison of totals with their events, for days from `from_day` up to, not including, `until_day`.
+         * @description Comparison of totals with their events, for the days from `from_day` up to but excluding `until_day`.
          */
         UsageVerification: {
             checked_at: string;
@@ -6290,7 +6328,7 @@ export interface components {
         };
         /**
          * Vote
-         * @description A vote that counts. candidate: where the candidate's answer was shown.
+         * @description A vote that counts. candidate: the side on which the candidate's answer was shown.
          */
         Vote: {
             candidate: components["schemas"]["Position"];
@@ -6300,7 +6338,7 @@ export interface components {
         };
         /**
          * Webhook
-         * @description A webhook without its secret. events: the types it gets, null for all.
+         * @description A webhook without its secret. events: the event types that it receives; null for all.
          */
         Webhook: {
             created_at: string;
@@ -6316,7 +6354,7 @@ export interface components {
         };
         /**
          * WebhookChanges
-         * @description What to change; what is left out stays.
+         * @description The fields to change. Omitted fields keep their values.
          */
         WebhookChanges: {
             /** @description text without control characters */
@@ -6336,7 +6374,7 @@ export interface components {
         };
         /**
          * WebhookWithSecret
-         * @description secret: for verifying signatures; shown now and never again.
+         * @description secret: verifies signatures. It is shown only in this response.
          */
         WebhookWithSecret: {
             secret: string;
@@ -6374,13 +6412,13 @@ export interface components {
         "control.openai_organization.usage.CostGroup": "api_key_id" | "line_item" | "project_id";
         /**
          * Decision
-         * @description What became of a request.
+         * @description The outcome of a request.
          * @enum {unknown}
          */
         "control.requests.requests.Decision": "abandoned" | "failed" | "refused" | "served";
         /**
          * Bucket
-         * @description How time is cut (UTC).
+         * @description Length of a period (UTC).
          * @enum {unknown}
          */
         "control.slo.slo.Bucket": "all" | "day" | "hour" | "minute";

@@ -1,1 +1,0 @@
-import{T as e}from"./index-BtWnTQkz.js";function t(t){let n=t.windows.at(-1)?.counted??0,r=t.budget_left;return r===null||n*(1-t.target)<1?`–`:r>=0?e(r):`spent ${(1-r).toFixed(1)} times`}export{t};

@@ -1,1 +1,0 @@
-import{_ as e,gt as t}from"./client-BvMAH-Gu.js";import{I as n,_ as r}from"./index-BtWnTQkz.js";var i=t();function a(){let{canOperate:t}=n(),a=r();return t(`usage.read`)?(0,i.jsx)(e,{to:`/operations`,replace:!0}):(0,i.jsx)(e,{to:`/org/$organizationId`,params:{organizationId:a},replace:!0})}export{a as Home};

@@ -1,0 +1,1 @@
+import{t as e}from"./useQuery-DwZe0mZk.js";import{i as t,t as n}from"./client-BvMAH-Gu.js";import{t as r}from"./live-7EY-iVoD.js";var i=[`fleet`,`live`];function a(){return e({queryKey:i,refetchInterval:r,queryFn:()=>t(n.GET(`/admin/v1/fleet/live`))})}export{a as n,i as t};

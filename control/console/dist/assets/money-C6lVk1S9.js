@@ -1,0 +1,1 @@
+import{_t as e,gt as t,yt as n}from"./client-BvMAH-Gu.js";import{a as r,r as i,t as a}from"./money-DFDBR6EZ.js";import{I as o}from"./index-CW7XBEmf.js";var s=n(e(),1),c=t();function l(){let{currency:e}=o();return(0,s.useCallback)(t=>r(t,e),[e])}function u({micro:e}){let{currency:t}=o();return(0,c.jsx)(`span`,{title:i(e,t),children:a(e,t)})}export{l as n,u as t};

@@ -1,1 +1,0 @@
-import{_t as e,gt as t,yt as n}from"./client-BvMAH-Gu.js";import{i as r,n as i}from"./money-z874am5Y.js";import{I as a}from"./index-BtWnTQkz.js";var o=n(e(),1),s=t();function c(){let{currency:e}=a();return(0,o.useCallback)(t=>r(t,e),[e])}function l({micro:e}){let{currency:t}=a();return(0,s.jsx)(`span`,{title:r(e,t),children:i(e,t)})}export{c as n,l as t};

@@ -1,0 +1,1 @@
+import{c as e,gt as t,s as n}from"./client-BvMAH-Gu.js";import{j as r}from"./index-CW7XBEmf.js";var i=t();function a({title:t,query:a}){return(0,i.jsx)(r,{title:t,children:a.error?(0,i.jsx)(n,{error:a.error,retry:()=>void a.refetch()}):(0,i.jsx)(e,{})})}export{a as t};

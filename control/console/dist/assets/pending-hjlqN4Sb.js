@@ -1,1 +1,0 @@
-import{c as e,gt as t,s as n}from"./client-BvMAH-Gu.js";import{j as r}from"./index-BtWnTQkz.js";var i=t();function a({title:t,query:a}){return(0,i.jsx)(r,{title:t,children:a.error?(0,i.jsx)(n,{error:a.error,retry:()=>void a.refetch()}):(0,i.jsx)(e,{})})}export{a as t};
