@@ -348,7 +348,9 @@ class ClientProtocol(HttpToolsProtocol):
         self._connection = connection = ClientConnection(cycle, self.network, self._begun, self, self._table)
         scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
         scope[SCOPE_KEY] = connection
-        if self._receiving is not None and (not cycle.keep_alive or self._table.draining):
+        # a head that expects 100, or that arrives while this gateway drains, sets `keep_alive` only after this call
+        closes = not cycle.keep_alive or self._table.draining or self.expect_100_continue
+        if closes and self._receiving is not None:
             app = self._closing(cycle, app)
         super()._start_asgi_task(cycle, app)
 
@@ -357,7 +359,7 @@ class ClientProtocol(HttpToolsProtocol):
 
         async def closing(scope: Any, receive: Any, send: Any) -> None:
             async def sent(message: Any) -> None:
-                if message["type"] == "http.response.body" and not message.get("more_body"):
+                if message["type"] == "http.response.body" and not message.get("more_body") and not cycle.keep_alive:
                     cycle.keep_alive = self.closes_later()
                 await send(message)
 

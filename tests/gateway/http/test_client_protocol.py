@@ -621,11 +621,14 @@ async def test_who_is_served_does_not_give_way(limits: dict[str, Any], told: tup
         assert await one_answer(new) == (200, b"0")
 
 
+@pytest.mark.parametrize("header", [b"connection: close", b"expect: 100-continue"])
 @pytest.mark.parametrize("app", [wants_no_body, wants_no_body_either])
 @on_uvloop
-async def test_an_early_answer_that_closes_its_connection_reaches_a_client_that_still_sends(app: App) -> None:
+async def test_an_early_answer_that_closes_its_connection_reaches_a_client_that_still_sends(
+    app: App, header: bytes
+) -> None:
     async with served(app) as server:
-        head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 3000000\r\n\r\n"
+        head = b"POST / HTTP/1.1\r\nhost: x\r\n%b\r\ncontent-length: 3000000\r\n\r\n" % header
         peer = await server.connect(head + b"a" * 1_000_000)
         await peer[1].drain()
         for _ in range(20):
@@ -633,3 +636,10 @@ async def test_an_early_answer_that_closes_its_connection_reaches_a_client_that_
             await peer[1].drain()
         assert await one_answer(peer) == (401, b"no")
         assert await peer[0].read() == b""
+
+
+@on_uvloop
+async def test_a_later_request_that_expects_100_closes_no_connection_before_its_answer() -> None:
+    async with served(wants_no_body) as server:
+        peer = await server.connect(GET + GET + POST[:-2] + b"expect: 100-continue\r\n\r\n")
+        assert [await one_answer(peer) for _ in range(3)] == [(401, b"no")] * 3
