@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import RouterUnavailable
-from contracts.lease import HeldLease, LeaseEnd, prefill_id
+from contracts.lease import Engine, HeldLease, LeaseEnd, prefill_id
 from contracts.usage import Finish, Usage
 from router.config import RouterConfig
 from router.core import kv_changes, learning, outliers, unread
@@ -309,10 +309,10 @@ class Dispatcher:
             replica.adapters.missing(live.adapter)
         prefill = session.leases.get(prefill_id(live.lease_id))
         if end.prefill_fault and prefill is not None:
-            prefill_replica = self.fleet.held(prefill.replica_id)
-            self._failed(prefill_replica, self._pool_of(prefill_replica), prefill, now, out)
+            engine = None if live.lease is None else live.lease.prefill
+            self._failed(self.fleet.held(prefill.replica_id), prefill, engine, now, out)
         elif end.engine_fault:
-            self._failed(replica, pool, live, now, out)
+            self._failed(replica, live, None if live.lease is None else live.lease.engine, now, out)
         elif end.finish is Finish.COMPLETE:
             replica.answered_at = now
             replica.breaker.answered()
@@ -353,12 +353,13 @@ class Dispatcher:
         return msgspec.structs.replace(end, usage=Usage(*counts))
 
     def _failed(
-        self, replica: Replica, pool: PoolState | None, live: LiveLease, now: float, out: list[Decision]
+        self, replica: Replica, live: LiveLease, engine: Engine | None, now: float, out: list[Decision]
     ) -> None:
-        """Record that an engine failed a request. Other tenants and a probe decide whether the engine is at fault."""
-        if live.lease is not None and live.lease.engine.url != replica.url:
+        """Record that an engine failed a request. Other tenants and a probe decide whether the engine is at fault.
+        engine: as it was granted; None if that is not known."""
+        if engine is not None and engine.url != replica.url:
             return  # another engine has replaced it under its name
-        organization_id = _organization_of(live)
+        organization_id, pool = _organization_of(live), self._pool_of(replica)
         if replica.suspected(organization_id, "a gateway reported a fault; being polled"):
             out.append(PollNow(replica.id))
         if replica.breaker.failed(organization_id, now):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from contracts.desired_state import DesiredState, Model, Pool, Replica
@@ -185,3 +186,12 @@ def test_the_books_are_zero_after_random_pairs_and_kills(seed: int) -> None:
 def test_pools_that_are_no_pair_are_refused_by_field(pools: tuple[Pool, ...], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         DesiredState(1, (Model("m", Tier.CHAT, "d", 4_096),), pools).check()
+
+
+def test_a_prefill_engine_is_not_blamed_for_requests_of_the_one_that_it_replaced() -> None:
+    core = Core(state(1, 1))
+    core.placed("one", model="m")
+    moved = msgspec.json.encode(msgspec.structs.replace(state(1, 1), version=2)).replace(b"http://p0", b"http://moved")
+    core.publish(msgspec.json.decode(moved, type=DesiredState))
+    core.do(Release(1, LeaseEnd("one", Finish.ENGINE_ERROR, Usage(), prefill_fault=True)))
+    assert not core.core.fleet.replicas["p0"].accusers
