@@ -192,6 +192,11 @@ class FairQueue:
         return any(yields(each) is yields(priority) for each in self._lines)
 
     @property
+    def promised(self) -> int:
+        """Number of waiting requests that do not yield."""
+        return sum(tenant.waiting for tenant in self._busy.values())
+
+    @property
     def contended_by_several(self) -> bool:
         """Whether more than one tenant waits."""
         return len(self._waiting_names()) > 1
@@ -402,12 +407,13 @@ class FairQueue:
         return line.asks[max(line.asks, key=self._length_turn)][-1][2]
 
     def ahead_of(self, waiting: QueuedRequest) -> int:
-        """Number of turns before one more request like this one gets its turn, if shares are fair."""
-        ahead, name = 0, account_of(waiting.ask)
+        """Number of turns before one more request like this one gets its turn, if shares are fair. Before one that
+        yields, only turns of others that yield count; see `promised`."""
+        ahead, name, yielding = 0, account_of(waiting.ask), yields(waiting.ask.priority)
         others, lengths = Counter[str](), Counter[int]()
         for priority, lines in self._lines.items():
             for (tenant, _), line in lines.items():
-                if priority > waiting.ask.priority:
+                if priority > waiting.ask.priority and (not yielding or yields(priority)):
                     ahead += sum(map(len, line.asks.values()))
                 elif priority == waiting.ask.priority and tenant != name:
                     others[tenant] += sum(map(len, line.asks.values()))

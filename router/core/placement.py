@@ -344,7 +344,7 @@ class Placer:
         lowest class first."""
         waiting.start_by = self._start_by(pool, waiting)
         full = len(pool.queue) >= self.config.queue_length
-        wait_s = self.wait_s(pool, waiting)
+        wait_s = pool.wait_s(waiting)
         shedding = waiting.tpot_slo_s and pool.latency_model.trusted and not pool.unknown
         estimator, alone = pool.waits_of(waiting.ask.priority), not pool.queue.waits(waiting.ask.priority)
         in_vain = not shedding and estimator.known and not alone and wait_s > waiting.deadline_at - now
@@ -405,11 +405,6 @@ class Placer:
         theirs, own = (pool.queue.tenant(account_of(waiting.ask)) for waiting in (last, newcomer))
         return full and theirs.waiting / theirs.share > (own.waiting + 1) / own.share
 
-    def wait_s(self, pool: PoolState, waiting: QueuedRequest) -> float:
-        """Seconds until one more request like this one would get its turn."""
-        estimator = pool.waits_of(waiting.ask.priority)
-        return estimator.wait_s(pool.queue.ahead_of(waiting), pool.places)
-
     def hopeful(self, pool: PoolState, ask: LeaseRequest) -> bool:
         """Whether some replica may take the request, now or later."""
         if pool.links.prefill and not self.hopeful(self.fleet.pools[pool.links.prefill], ask):
@@ -445,8 +440,7 @@ class Placer:
             if kept:
                 reason += f" A slot is reserved for this request in {retry_after_s:.2g} s."
         else:
-            estimator = pool.waits_of(waiting.ask.priority)
-            retry_after_s = estimator.return_in_s(pool.queue.ahead_of(waiting), pool.places, now)
+            retry_after_s = pool.waits_of(waiting.ask.priority).return_in_s(pool.wait_s(waiting), now)
         over_share = pool.whole and not yielding and in_excess(pool.queue, waiting.ask.organization_id)
         if over_share:
             reason += f" {OVER_SHARE}"

@@ -22,6 +22,7 @@ from router.core.retry_reservations import RetryReservations
 from router.core.ring import Ring
 from router.core.speculation import UNGOVERNED, SpeculationGovernor
 from router.core.split import SplitRule
+from router.core.state import QueuedRequest
 from router.core.teachers import Teachers
 from router.core.wait_estimator import WaitEstimator
 
@@ -119,6 +120,14 @@ class PoolState:
         """The estimator for requests of this class. Requests that yield have one of their own, because others go past
         them while they wait."""
         return self.yielding_waits if yields(priority) else self.wait_estimator
+
+    def wait_s(self, waiting: QueuedRequest) -> float:
+        """Seconds until one more request like this one would get its turn."""
+        priority = waiting.ask.priority
+        wait_s = self.waits_of(priority).wait_s(self.queue.ahead_of(waiting), self.places)
+        if yields(priority) and (promised := self.queue.promised):  # they go first, at their own pace
+            wait_s += self.wait_estimator.wait_s(promised - 1, self.places)
+        return wait_s
 
     @property
     def ring(self) -> Ring:

@@ -74,4 +74,4 @@ def _queue_s(pool: PoolState, waiting: QueuedRequest) -> float:
     """Seconds until the request's turn; 0 if no other request waits and a slot is free."""
     if pool.free and not len(pool.queue):
         return 0.0
-    return pool.waits_of(waiting.ask.priority).wait_s(pool.queue.ahead_of(waiting), pool.places)
+    return pool.wait_s(waiting)

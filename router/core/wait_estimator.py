@@ -48,15 +48,14 @@ class WaitEstimator:
         self._between_s += step * (now - self._last_at - self._between_s)
         self._last_at = now
 
-    def return_in_s(self, ahead: int, places: int, now: float) -> float:
-        """The Retry-After of a refused client, in seconds.
+    def return_in_s(self, wait_s: float, now: float) -> float:
+        """The Retry-After of a refused client, in seconds. wait_s: the time until it would get a turn.
 
         Clients refused at the same time get different times, `RETURN_SPACING` turns apart: all of them together would
         find the same full queue, and new requests also need turns.
         """
-        wait_s = self.wait_s(ahead, places)
         if not self.known:
-            return wait_s
+            return min(wait_s, LONGEST_S)
         self._returns_at = max(self._returns_at + RETURN_SPACING * self._between_s, now + wait_s)
         return min(self._returns_at - now, LONGEST_S)
 

@@ -170,3 +170,21 @@ def test_the_turns_of_offline_requests_do_not_delay_the_expected_turn_of_others(
     for number in range(3):
         core.placed(f"full-{number}", **ONE)
     assert [core.ask(f"burst-{number}", deadline_s=30.0, **ONE) for number in range(20)] == [[]] * 20
+
+
+def test_interactive_requests_ahead_of_an_offline_one_are_not_counted_as_offline_turns() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=4), slos=())
+    core.placed("web-0", **ONE)
+    for number in range(30):
+        assert not core.ask(f"batch-{number}", priority=OFFLINE, **ONE)
+        core.now += 5.0
+        assert granted(core.began(f"web-{number}", 0.1)) == [f"batch-{number}"]
+        core.began(f"batch-{number}", 0.1)
+        core.over(f"batch-{number}")
+        core.over(f"web-{number}")
+        core.placed(f"web-{number + 1}", **ONE)
+    for number in range(3):
+        core.placed(f"full-{number}", **ONE)
+    assert not core.ask("batch", priority=OFFLINE, deadline_s=30.0, **ONE)
+    assert [core.ask(f"burst-{number}", deadline_s=30.0, **ONE) for number in range(10)] == [[]] * 10
+    assert not core.ask("another", priority=OFFLINE, deadline_s=30.0, **ONE)
