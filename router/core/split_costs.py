@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contracts.service_class import yields
 from router.config import RouterConfig, slo_of
 from router.core import pairs
 from router.core.candidates import Candidate, PlacementContext
@@ -71,7 +72,8 @@ def _closed_s(config: RouterConfig, pool: PoolState, waiting: QueuedRequest, now
 
 
 def _queue_s(pool: PoolState, waiting: QueuedRequest) -> float:
-    """Seconds until the request's turn; 0 if no other request waits and a slot is free."""
-    if pool.free and not len(pool.queue):
+    """Seconds until the request's turn; 0 if a slot is free, and all that wait, if any, yield to the request."""
+    goes_past = yields(pool.queue.highest) and not yields(waiting.ask.priority)
+    if pool.free and (goes_past or not len(pool.queue)):
         return 0.0
     return pool.wait_s(waiting)

@@ -10,8 +10,10 @@ import pytest
 from contracts.service_class import ServiceClass
 from router.core.fair_queue import FairQueue
 from router.core.reasons import Reason
+from router.core.split_costs import _queue_s
+from router.core.state import QueuedRequest
 from tests.router.core_driver import Core, granted, refused
-from tests.router.fakes import fleet
+from tests.router.fakes import ask, fleet
 
 OFFLINE, STANDARD, INTERACTIVE = (each.priority for each in ServiceClass)
 ONE = {"organization_id": "one"}
@@ -188,3 +190,12 @@ def test_interactive_requests_ahead_of_an_offline_one_are_not_counted_as_offline
     assert not core.ask("batch", priority=OFFLINE, deadline_s=30.0, **ONE)
     assert [core.ask(f"burst-{number}", deadline_s=30.0, **ONE) for number in range(10)] == [[]] * 10
     assert not core.ask("another", priority=OFFLINE, deadline_s=30.0, **ONE)
+
+
+def test_a_waiting_offline_request_delays_no_other_in_the_comparison_with_a_pair() -> None:
+    core = Core(fleet(replicas=("r1",), max_concurrency=4), slos=())
+    core.placed("web", **ONE)
+    assert not core.ask("batch", priority=OFFLINE, **ONE)
+    (pool,), model = core.core.fleet.pools.values(), core.core.fleet.model("m")
+    assert model is not None
+    assert _queue_s(pool, QueuedRequest(core.core.connections[1], ask("next"), model, core.now)) == 0.0
