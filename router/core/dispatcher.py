@@ -322,7 +322,8 @@ class Dispatcher:
             if live.lease is not None and live.pool and end.finish in (Finish.COMPLETE, Finish.CLIENT_GONE):
                 waits = pool.yielding_waits if live.length_class == YIELDING_LENGTH else pool.wait_estimator
                 waits.ended(now - live.since)
-            learning.limit(replica, live, end, now)
+            if live.lease is None or live.lease.engine.url == replica.url:  # else another engine has replaced it
+                learning.limit(replica, live, end, now)
             learning.ended(pool, replica, live, end, now, self.config.prefix_blocks_per_replica)
             if live.ask is not None and live.pool == pool.name:
                 uncached = end.usage.prompt_tokens - end.usage.cached_tokens

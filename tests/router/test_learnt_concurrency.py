@@ -150,3 +150,13 @@ def test_the_explanation_says_what_the_limit_was_and_why() -> None:
 def test_bounds_that_cross_stop_the_start(bounds: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="min_limit <= initial <= max_limit"):
         RouterConfig(concurrency=ConcurrencyConfig(**bounds))
+
+
+def test_an_engine_is_not_limited_by_a_refusal_of_the_one_that_it_replaced() -> None:
+    one = core(initial=4)
+    fill(one, 2)
+    state = fleet(replicas=("r1",), max_concurrency=0)
+    moved = msgspec.structs.replace(state.pools[0].replicas[0], url="http://127.0.0.1/another")
+    one.publish(DesiredState(2, state.models, (Pool("pool", "fake", (moved,)),)))
+    refuse(one, "l0")
+    assert limit(one)[0] == 4
