@@ -163,9 +163,14 @@ class ClientProtocol(HttpToolsProtocol):
             early = early[size:]
 
     def shutdown(self) -> None:
-        """Called when the server stops: close if no request is in service."""
-        super().shutdown()
-        self._settle()
+        """Called when the server stops: close if no request is in service, and no client still sends or reads."""
+        if self._receiving is Waiting.BODY and self.cycle.response_complete and not self._ended:
+            self._over = True
+            self.flow.resume_reading()
+            self._end()
+        elif not self._ended:
+            super().shutdown()
+            self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called when the client has left, or the gateway has closed the connection."""

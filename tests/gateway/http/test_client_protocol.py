@@ -643,3 +643,20 @@ async def test_a_later_request_that_expects_100_closes_no_connection_before_its_
     async with served(wants_no_body) as server:
         peer = await server.connect(GET + GET + POST[:-2] + b"expect: 100-continue\r\n\r\n")
         assert [await one_answer(peer) for _ in range(3)] == [(401, b"no")] * 3
+
+
+@pytest.mark.parametrize("header", [b"connection: close", b"connection: keep-alive"])
+@on_uvloop
+async def test_a_gateway_that_stops_lets_a_client_that_still_sends_read_its_answer(header: bytes) -> None:
+    async with served(wants_no_body_either) as server:
+        head = b"POST / HTTP/1.1\r\nhost: x\r\n%b\r\ncontent-length: 3000000\r\n\r\n" % header
+        peer = await server.connect()
+        await sent(server, peer, head + b"a" * 10_000)
+        await server.waits_for(Waiting.CLOSING if b"close" in header else Waiting.UNREAD)
+        for each in server.server.server_state.connections:
+            each.shutdown()
+        for _ in range(20):
+            peer[1].write(b"a" * 100_000)
+            await peer[1].drain()
+        assert await one_answer(peer) == (401, b"no")
+        assert await peer[0].read() == b""
