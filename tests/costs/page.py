@@ -39,8 +39,7 @@ every machine, even a busy one, gets the same calls, and the same bytes to four 
 - **calls**: Python functions that were entered; a coroutine counts again each time it resumes.
 - **bytes**: bytes requested from Python's allocators, including memory freed since.
 - **PyTorch**: operations that Python called.
-- **reads, writes**: of each connection and of the journal's file. Each read is a system call; uvloop sends a turn's
-  writes to one connection together.
+- **reads, writes**: of each connection and of the journal's file. Each one is a system call.
 - **turns**: turns of the event loop, each of which asks the kernel once what has arrived (`epoll_wait`). Each chunk
   arrives alone here; under load, a turn serves several requests.
 
