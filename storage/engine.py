@@ -69,7 +69,7 @@ def checked(url: str, setting: str = "database url") -> str:
 
 def redacted(url: str) -> str:
     """The URL without passwords, for display; also one that is not a URL because of its password."""
-    shown = re.sub(r"(://[^:/?#@]*):.*@", r"\1:***@", url, count=1, flags=re.DOTALL)
+    shown = re.sub(r"(://[^:]*):.*@", r"\1:***@", url, count=1, flags=re.DOTALL)
     return re.sub(r"(?i)([?&](?:ssl)?password=)[^&]*", r"\1***", shown)
 
 

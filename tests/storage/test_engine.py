@@ -26,6 +26,8 @@ def test_passwords_are_never_shown() -> None:
     url = "postgresql://user:hunter2@db.example.com:5432/slipstream?sslmode=require"
     assert redacted(url) == "postgresql://user:***@db.example.com:5432/slipstream?sslmode=require"
     assert redacted("postgresql://user@/slipstream?host=/run") == "postgresql://user@/slipstream?host=/run"
+    assert redacted("postgresql://user@server:hunter2@h/db") == "postgresql://user@server:***@h/db", "Azure's users"
+    assert redacted("postgresql://us/er:hunter2@h/db") == "postgresql://us/er:***@h/db"
     for url in (
         "mysql://user:hunter2@host/db",
         "postgresql://user:x#hunter2@host/db",
