@@ -7,6 +7,8 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Protocol
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +40,12 @@ class LoopThread:
             self._begun.wait()
         self._tell(lambda: self._due.set())
 
-    def stop(self) -> None:
-        """Start no more work and end the thread. Idempotent."""
+    def stop(self, spent_s: float = 0.0) -> None:
+        """Start no more work and end the thread. Idempotent. spent_s: time since `begin_stop`."""
         self.begin_stop()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join(self._join_s)
+            thread.join(max(0.0, self._join_s - spent_s))
 
     def begin_stop(self) -> None:
         """Start no more work, and return at once. Idempotent."""
@@ -69,9 +71,18 @@ class LoopThread:
         await self._work(self._due, self._stop)
 
 
-def stop_together(threads: Sequence[LoopThread]) -> None:
+class Stoppable(Protocol):
+    """See `LoopThread`."""
+
+    def begin_stop(self) -> None: ...
+
+    def stop(self, spent_s: float = 0.0) -> None: ...
+
+
+def stop_together(threads: Sequence[Stoppable]) -> None:
     """Stop all threads within the time of the slowest one. Idempotent."""
+    began_s = monotonic()
     for each in threads:
         each.begin_stop()
     for each in threads:
-        each.stop()
+        each.stop(monotonic() - began_s)

@@ -37,11 +37,15 @@ class PromptTasks:
         """Run each task now, and then once every period."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Start no more tasks and end the thread. Idempotent."""
+    def begin_stop(self) -> None:
+        """Start no more tasks, and return at once. Idempotent."""
         self._stopped.set()
+
+    def stop(self, spent_s: float = 0.0) -> None:
+        """Start no more tasks and end the thread. Idempotent. spent_s: time since `begin_stop`."""
+        self.begin_stop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(JOIN_S)
+            self._thread.join(max(0.0, JOIN_S - spent_s))
 
     def _run(self) -> None:
         due_s = dict.fromkeys(self._periods_s, self._clock())

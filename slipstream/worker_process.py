@@ -113,8 +113,7 @@ class WorkerProcess:
         with contextlib.suppress(OSError):  # absent, or on a disk that became read-only
             self._ready.unlink()
         self._beat.service.stop()  # not beat.stop, which waits, and forever if the beat never started
-        self._prompt.stop()
-        stop_together(self._threads)
+        stop_together((self._prompt, *self._threads))
 
     def _end(self) -> None:
         """End the process. Tasks tolerate a second run: an interrupted one runs again after a restart or elsewhere."""

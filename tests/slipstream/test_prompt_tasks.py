@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from celery import Celery, signals
 from prometheus_client import CollectorRegistry
 
+from contracts.loop_thread import LoopThread
 from slipstream.prompt_tasks import PromptTasks
 from slipstream.worker_metrics import WorkerMetrics
-from tests.waiting import eventually_blocking
+from slipstream.worker_process import WorkerProcess
+from tests.waiting import GUARD_S, eventually_blocking
 
 PERIOD_S = 0.001
 
@@ -102,3 +106,28 @@ def test_without_any_nothing_runs() -> None:
     prompt.stop()
     prompt.start()
     prompt.stop()
+
+
+def test_a_task_that_still_runs_does_not_keep_batches_from_stopping(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Fault: a look at a release used up five of the nine seconds in which batches return their leases."""
+    monkeypatch.setattr("slipstream.prompt_tasks.JOIN_S", 2 * GUARD_S)
+    app, runs, told, found = Celery("test", broker="memory://"), threading.Event(), threading.Event(), list[bool]()
+
+    @app.task(name="release", shared=False)  # type: ignore[untyped-decorator]
+    def release() -> None:
+        runs.set()
+        found.append(told.wait(GUARD_S))
+
+    async def work(_due: asyncio.Event, stop: asyncio.Event) -> None:
+        await stop.wait()
+        told.set()
+
+    batches, prompt = LoopThread("batches", work, GUARD_S), PromptTasks(app, {"release": GUARD_S})
+    process = WorkerProcess(app, prompt, (batches,), tmp_path / "ready", (), GUARD_S)
+    batches.wake()
+    prompt.start()
+    runs.wait(GUARD_S)
+    process._leave()
+    assert found == [True]
