@@ -49,6 +49,7 @@ def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[
     from control.completions.autocomplete import AutocompleteQuery, get_autocomplete
     from control.completions.rollup import roll_up
     from slipstream.administration import administer, converted
+    from slipstream.database import adding_up
     from slipstream.tenants import organization_named
 
     settings = running_settings(*deployment)
@@ -59,7 +60,8 @@ def stats(deployment: Deployment, organization: str, days: int, group_by: tuple[
     async def work(call: AdminCall) -> list[AutocompleteTotals]:
         found: list[AutocompleteTotals] = []
         organization_id = await organization_named(call.connection, organization)
-        await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
+        with adding_up(settings):
+            await asyncio.to_thread(roll_up, settings.database_url, trace_retention_days=retention_days)
         cursor = None
         while True:
             page = await get_autocomplete(

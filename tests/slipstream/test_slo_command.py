@@ -156,7 +156,8 @@ async def test_a_database_that_refuses_to_write_is_named_by_whatever_adds_up(
     name = await owner.fetchval("SELECT current_database()")
     await owner.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await owner.close()
-    for command in (("diagnose", "slo"), ("diagnose",), ("usage", "verify")):
+    stats = ("usage", "autocomplete", "stats", "--organization", "acme")
+    for command in (("diagnose", "slo"), ("diagnose",), ("usage", "verify"), stats):
         code, told = await shell.run(*command)
         assert (code, "the totals could not be added up" in told, "read-only" in told) == (1, True, True), told
     checks = {each["name"]: each for each in msgspec.json.decode((await shell.run("doctor", "--json"))[1])["checks"]}
