@@ -16,7 +16,7 @@ from contracts.desired_state import DesiredState
 from contracts.errors import Conflict
 from control.fleet.revision import at, newest, write
 from control.releases.machine import ON, Event, Place, State, after
-from control.releases.release import Release, fleet_before, fleet_for, why_lost, without_splits_of
+from control.releases.release import Release, fleet_before, fleet_for, idle_arm, why_lost, without_splits_of
 from control.releases.tables import release_steps, releases
 from storage.audit_log import Actor, Change, record
 from storage.rows import columns_of, fetch, fetchrow, fetchval, record_of
@@ -160,6 +160,8 @@ async def _write_split(
         """Check under the writers' lock: a release does not continue in a fleet that was changed outside it."""
         if event in ON and (lost := why_lost(state, release)) is not None:
             raise Conflict(f"The release cannot continue: {lost}.")
+        if event is Event.BEGIN and (idle := idle_arm(state, release)):
+            raise Conflict(f"The release cannot begin: no replica of the pool {idle!r} takes load.")
         return fleet_for(state, moved, salt)
 
     return await write_fleet(connection, edit, action=f"release.{event.value}", by=by)

@@ -101,6 +101,23 @@ async def test_a_release_does_not_begin_on_a_pool_that_was_drained_while_it_wait
         assert (f"no replica of the pool '{drained}' takes load" in release.told) == (weight == 0)
 
 
+async def test_a_release_does_not_begin_on_a_pool_that_is_drained_while_its_baseline_is_read(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look had read the fleet before, and the baseline's requests take seconds."""
+    await history(connection)
+    release = await started(connection, stages=(0.05, 1.0))
+    read = evidence.baseline
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        await put_fleet(connection, set_weight(FLEET, "new", "new-0", 0.0, force=True))
+        return await read(*arguments, **options)
+
+    monkeypatch.setattr(evidence, "baseline", slow)
+    await Controller(ReleasesConfig()).tick(connection)
+    assert ((await standing(connection, release)).state, await split(connection)) == (State.WAITING, None)
+
+
 async def test_equal_parts_of_organizations_that_do_not_divide_the_baseline_hold_nobody_up(
     connection: asyncpg.Connection,
 ) -> None:
