@@ -51,6 +51,7 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
     """
     from control.prefixes.rollup import roll_up
     from slipstream.administration import administer
+    from slipstream.database import adding_up
     from slipstream.tenants import organization_named
     from storage.calendar import hour_of
 
@@ -60,7 +61,8 @@ def prefix(deployment: Deployment, organization: str, since: datetime, by_hour: 
     async def work(call: AdminCall) -> tuple[list[PrefixShare], list[PrefixDrop]]:
         from control.prefixes.prefixes import DropQuery, PrefixQuery, list_prefix_drops, list_prefix_shares
 
-        await asyncio.to_thread(roll_up, settings.database_url, sample_retention_days=days)
+        with adding_up(settings):
+            await asyncio.to_thread(roll_up, settings.database_url, sample_retention_days=days)
         organization_id = await organization_named(call.connection, organization)
         shares: list[PrefixShare] = []
         until, cursor = datetime.now(UTC), None

@@ -153,11 +153,15 @@ async def test_a_database_that_refuses_to_write_is_named_by_whatever_adds_up(
     """Fault: with a full disk, or on a standby, `doctor` ended in a traceback and showed none of its checks."""
     owner = await asyncpg.connect(as_owner(fresh_postgres_url))
     await adopt(owner, OBJECTIVES)
+    await owner.execute(
+        "INSERT INTO gateway.prefix_shares SELECT id, date_trunc('hour', now()), 'm', 'e', 't', 'first', '', 1, 1, 0, 0"
+        " FROM gateway.organizations WHERE name = 'acme'"
+    )
     name = await owner.fetchval("SELECT current_database()")
     await owner.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await owner.close()
-    stats = ("usage", "autocomplete", "stats", "--organization", "acme")
-    for command in (("diagnose", "slo"), ("diagnose",), ("usage", "verify"), stats):
+    of_acme = [("usage", *name, "--organization", "acme") for name in (("autocomplete", "stats"), ("prefix",))]
+    for command in (("diagnose", "slo"), ("diagnose",), ("usage", "verify"), *of_acme):
         code, told = await shell.run(*command)
         assert (code, "the totals could not be added up" in told, "read-only" in told) == (1, True, True), told
     checks = {each["name"]: each for each in msgspec.json.decode((await shell.run("doctor", "--json"))[1])["checks"]}
