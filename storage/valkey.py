@@ -301,16 +301,20 @@ class Address:
     """The address in a URL, and the commands that must be sent first. Raises ConfigError for an invalid URL."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:  # a bracket or, in place of a port, the beginning of a password
+            parts, port = urlsplit(""), None
         if parts.scheme not in ("unix", "redis", "rediss") or (parts.scheme == "unix" and not parts.path):
             raise ConfigError(
                 f"local.valkey_url: {_without_password(url)!r} is not an address; write unix:///path/to/valkey.sock or "
-                "redis://host:6379/0",
+                "redis://host:6379/0; in a password, write / as %2F, and so on",
                 param="local.valkey_url",
             )
         self._path = unquote(parts.path) if parts.scheme == "unix" else None
         self._host = parts.hostname or "127.0.0.1"
-        self._port = parts.port or 6379
+        self._port = port or 6379
         self._tls = ssl.create_default_context() if parts.scheme == "rediss" else None
         database = parse_qs(parts.query).get("db", [""])[0] if self._path else parts.path.strip("/")
         greeting = []

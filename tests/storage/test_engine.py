@@ -8,6 +8,7 @@ import pytest
 
 from contracts.errors import ConfigError
 from storage.engine import borrow, checked, connect, lazy_pool, redacted, sqlalchemy_url
+from storage.valkey import Address
 
 
 def test_sqlalchemy_url_keeps_socket_folder_and_credentials() -> None:
@@ -43,6 +44,13 @@ def test_a_password_that_ends_an_address_too_early_is_refused_in_words(password:
     """Fault: every command ended in a traceback, or named a URL without a database with the password in it."""
     with pytest.raises(ConfigError, match=r"'postgresql://u:\*\*\*@h/db'"):
         checked(f"postgresql://u:{password}@h/db")
+
+
+@pytest.mark.parametrize("password", ["a/hunter2", "a[hunter2", "a]hunter2", "a#hunter2", "a?hunter2"])
+def test_a_password_that_ends_valkeys_address_too_early_is_refused_in_words(password: str) -> None:
+    """Fault: the passwords that clouds make have slashes, and every command and process ended in a traceback."""
+    with pytest.raises(ConfigError, match=r"^local\.valkey_url: 'redis://…@h:6379/0' .* write / as %2F"):
+        Address(f"redis://:{password}@h:6379/0")
 
 
 @pytest.mark.parametrize(
