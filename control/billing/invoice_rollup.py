@@ -92,8 +92,9 @@ CLOSED = select(func.max(invoice_closings.c.until))
 CLOSABLE = select(
     func.date_trunc(literal_column("'hour'"), func.now(), literal_column("'UTC'")), CLOSED.scalar_subquery()
 )
-DAYS = select(usage_daily.c.day).distinct().where(usage_daily.c.day >= bindparam("since", type_=Date))
-ALL_DAYS = select(usage_daily.c.day).distinct()
+ALL_DAYS = select(usage_daily.c.day).distinct().where(usage_daily.c.day.not_in(select(usage_retired_days.c.day)))
+"""Days with events that are kept: an amount of other days could not be computed again."""
+DAYS = ALL_DAYS.where(usage_daily.c.day >= bindparam("since", type_=Date))
 
 
 def close_hours(connection: Connection, touched: Iterable[datetime]) -> None:

@@ -251,6 +251,9 @@ async def test_an_invoice_and_a_focus_file_keep_the_days_that_are_past_their_ret
     before = await books()
     assert await asyncio.to_thread(retire_days, url, 35) == [date(2026, 3, 1)]
     assert await books() == before
+    await pool.execute("DELETE FROM gateway.invoice_closings")
+    await asyncio.to_thread(roll_up, url)
+    assert await books() == before, "all hours are closed once more, and the day has no events"
 
 
 async def test_a_drop_that_was_interrupted_is_finished(
