@@ -26,6 +26,7 @@ from storage.rows import columns_of, fetch, fetchval
 from storage.tables.core import api_keys, projects
 from storage.tables.metering import invoice_months, prices, usage_events
 
+_OF_EXACT = 1 / Decimal(PER_TOKENS * WHOLE)
 # Where the comma is the decimal mark, spreadsheets begin a cell at a semicolon; full-width signs begin formulas too.
 _FORMULA = re.compile("(^|[;\t\r\n])( *)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20\t\r])")
 
@@ -94,7 +95,8 @@ def _lines(parts: Sequence[Select[Any]]) -> Select[Any]:
         "project": projects.c.name,
         "key": api_keys.c.name,
         "price_version": func.nullif(line.c.price_version, 0),
-        "unrounded_micro": func.coalesce(func.trim_scale(exact / literal_column(str(PER_TOKENS * WHOLE))), 0),
+        # a product, because a quotient of large numbers has fewer digits than it needs
+        "unrounded_micro": func.coalesce(func.trim_scale(exact * literal_column(f"{_OF_EXACT:f}")), 0),
         "rounding_micro": null(),
         "currency": null(),
     }

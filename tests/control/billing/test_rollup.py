@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
@@ -174,7 +175,7 @@ async def test_an_invoice_with_closed_hours_is_that_of_its_events(
 
 async def test_an_invoice_of_a_currency_with_large_numbers_has_exact_amounts(pool: asyncpg.Pool[Any]) -> None:
     """Fault: rates times tokens left 64 bits at 500 million tokens for 20,000 KRW a million, and the invoice failed."""
-    month, rate, tokens, count = datetime(2026, 3, 1, tzinfo=UTC), 20_000_000_000, 2_000_000_000, 3
+    month, rate, tokens, count = datetime(2026, 3, 1, tzinfo=UTC), 20_000_000_001, 2_000_000_001, 3
     await pool.execute(PRICE_OF_LARGE_NUMBERS, rate)
     rows = [
         replace(one, opened=replace(one.opened, model="won"), usage=Usage(tokens, 0), billed=True)
@@ -184,8 +185,9 @@ async def test_an_invoice_of_a_currency_with_large_numbers_has_exact_amounts(poo
     end = datetime.combine(next_month(month.date()), time(), UTC)
     async with pool.acquire() as connection:
         invoice = await invoice_of(connection, UUID(rows[0].opened.organization_id), month, end, "KRW")
-    assert invoice.amount_micro == count * tokens * rate // 1_000_000
-    assert not invoice.rounding_micro
+    assert invoice.amount_micro == count * round(Fraction(tokens * rate, 1_000_000))
+    assert Fraction(invoice.unrounded_micro) == Fraction(count * tokens * rate, 1_000_000)
+    assert invoice.rounding_micro == invoice.amount_micro - invoice.unrounded_micro
 
 
 CHANGED: tuple[tuple[str, tuple[int, int, int]], ...] = (
