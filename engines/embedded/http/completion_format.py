@@ -21,7 +21,7 @@ class CompletionFormat(Format):
         self._request = request
         self._chosen = body.n or 1
         self._report = body.logprobs is not None
-        self._logprobs = [CompletionLogprobs(tokenizer) for _ in range(request.choices)]
+        self._logprobs = [CompletionLogprobs(tokenizer, echoed=bool(body.echo)) for _ in range(request.choices)]
         prompts = [prompt for prompt in request.prompts for _ in range(request.choices_per_prompt)]
         self._echo = [tokenizer.decode(prompt) if body.echo else "" for prompt in prompts]
         self._echo_ids: list[int | None] = [prompt[0] if request.sampling.score_prompt else None for prompt in prompts]

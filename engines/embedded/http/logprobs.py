@@ -37,9 +37,11 @@ def chat_logprobs(entries: Sequence[TokenLogprob], tokenizer: Tokenizer) -> dict
 class CompletionLogprobs:
     """`logprobs` of one completion choice, in parts."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, echoed: bool = False) -> None:
+        """echoed: whether the text begins with the prompt, whose first space some decoders remove."""
         self._tokenizer = tokenizer
         self._offset = 0
+        self._may_lose_space = echoed
         # a character may take several tokens, and counts once the last of them has arrived
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -62,7 +64,11 @@ class CompletionLogprobs:
     def _place(self, id_: int) -> int:
         at = self._offset
         if id_ not in self._tokenizer.silent_ids:
-            self._offset += len(self._decoder.decode(self._tokenizer.token_bytes(id_)))
+            text = self._decoder.decode(self._tokenizer.token_bytes(id_))
+            if self._may_lose_space:
+                self._may_lose_space = False
+                self._offset -= text.startswith(" ") and not self._tokenizer.decode([id_]).startswith(" ")
+            self._offset += len(text)
         return at
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
