@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +433,18 @@ def test_a_text_that_continues_a_prompt_keeps_its_first_space(
     stream.follow(before)
     assert "".join(map(stream.step, ids)) + stream.flush() == whole
     assert b"".join(map(sentencepiece.token_bytes, ids)).decode() == whole
+
+
+def test_a_prompt_without_an_end_in_text_costs_few_decoded_ids() -> None:
+    """Fault: with 64 half characters, each of a request's choices held the engine's thread for 3 ms."""
+    decoded: list[int] = []
+
+    def decode(ids: Sequence[int]) -> str:
+        decoded.append(len(ids))
+        return "\ufffd" * len(ids)
+
+    WindowTextStream(decode).follow([0xE2] * 1_000)
+    assert sum(decoded) < 200
 
 
 @given(ids=st.lists(st.integers(0, 255), max_size=60))
