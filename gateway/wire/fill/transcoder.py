@@ -131,6 +131,7 @@ class _Transcoder(Transcoder, Generic[FramingT]):
             return ""
         if self._first_event_s is None:
             self._first_event_s = self._clock()
+        if not self._created:
             self._created = created_of(chunk)
         self.events += 1
         self._usage.chunk(chunk)

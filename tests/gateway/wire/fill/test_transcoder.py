@@ -54,6 +54,25 @@ def test_a_stream_ends_only_when_it_is_told_to_finish() -> None:
     assert transcoder.finish() == b"[length 3]"
 
 
+@pytest.mark.parametrize("make", [FillRelay, FillCollector])
+def test_a_note_before_the_first_event_with_a_time_hides_no_time(make: type[FillRelay | FillCollector]) -> None:
+    """Azure's streams begin with a note about its filters, whose time is 0."""
+    told: list[int] = []
+
+    class Dated(Plain):
+        def last(self, answer: Answer) -> bytes:
+            told.append(answer.created)
+            return b""
+
+        whole = last
+
+    note = b"data: " + msgspec.json.encode({"choices": [], "created": 0, "id": "", "object": ""}) + b"\n\n"
+    transcoder = make(Dated(), Filled(rules=StopRules(), suffix=""), UsageTracker(1), engine_error)
+    transcoder.feed(note + event("a") + event("", "stop") + LAST)
+    transcoder.finish()
+    assert told == [5]
+
+
 def test_events_may_be_cut_anywhere() -> None:
     data = event("ab") + event("c\n") + event("d", "stop") + LAST
     transcoder = relay(newline="\r\n")
