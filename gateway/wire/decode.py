@@ -40,6 +40,12 @@ _decode_messages = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _NULL = msgspec.Raw(b"null")
 _PARTS = ("content", "tool_calls")
 """A message's fields that hold objects."""
+_LISTS = ("tools", "system")
+"""Fields at the body's top that hold objects."""
+_INNER = ("content", "function", "image_url", "source")
+"""Fields of parts, calls and tools that hold objects. No JSON of the client's own, such as a schema, is among them."""
+_MAX_INNER = 2
+"""Depth of an image's source in a tool's result."""
 RequestT = TypeVar("RequestT")
 
 _MAX_READ = MAX_QUOTED + 100
@@ -121,7 +127,7 @@ def _asked(
     body: bytes, known: Collection[str], without_effect: Mapping[str, Collection[bytes]]
 ) -> dict[str, msgspec.Raw]:
     """The body's undecoded fields, without unknown fields that have no effect. Null means absence: clients with typed
-    bodies write all the fields that they know, at the body's top, in messages, and in their parts and in tools."""
+    bodies write all the fields that they know, at the body's top, in messages and their parts, and in tools."""
     fields = {
         name: value
         for name, value in _decode_fields(body).items()
@@ -130,8 +136,9 @@ def _asked(
     messages = bytes(fields.get("messages", b"")).lstrip()
     if messages.startswith(b"[") and b"null" in messages:
         fields["messages"] = _without_nulls(fields["messages"])
-    if "tools" in fields:
-        fields["tools"] = without_nulls_in_parts(fields["tools"])
+    for name in _LISTS:
+        if name in fields:
+            fields[name] = without_nulls_in_parts(fields[name])
     return fields
 
 
@@ -156,18 +163,31 @@ def _without_nulls(messages: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(kept))
 
 
-def without_nulls_in_parts(parts: msgspec.Raw) -> msgspec.Raw:
-    """A list of objects without their null fields; any other value unchanged."""
-    text = bytes(parts)
-    if not text.lstrip().startswith(b"[") or b"null" not in text:
-        return parts
+def without_nulls_in_parts(value: msgspec.Raw, depth: int = 0) -> msgspec.Raw:
+    """A list of objects without their null fields and those of the objects in `_INNER`; any other value unchanged."""
+    text = bytes(value)
+    if b"null" not in text:
+        return value
+    begin = text.lstrip()[:1]
+    kept: object
     try:
-        decoded = _decode_messages(text)
+        if begin == b"[":
+            kept = [_without_null_fields(part, depth) for part in _decode_messages(text)]
+        elif begin == b"{" and depth:
+            kept = _without_null_fields(_decode_fields(text), depth)
+        else:
+            return value
     except msgspec.ValidationError:
-        return parts
-    return msgspec.Raw(
-        msgspec.json.encode([{name: value for name, value in part.items() if value != _NULL} for part in decoded])
-    )
+        return value
+    return msgspec.Raw(msgspec.json.encode(kept))
+
+
+def _without_null_fields(part: dict[str, msgspec.Raw], depth: int) -> dict[str, msgspec.Raw]:
+    return {
+        name: without_nulls_in_parts(value, depth + 1) if name in _INNER and depth < _MAX_INNER else value
+        for name, value in part.items()
+        if value != _NULL
+    }
 
 
 def _with_key(text: str, body: bytes, kind: type) -> str:

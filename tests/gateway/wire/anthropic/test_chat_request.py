@@ -119,6 +119,22 @@ async def test_an_image_is_sent_as_the_engines_know_it() -> None:
     ]
 
 
+async def test_null_fields_of_blocks_are_absent_at_every_depth() -> None:
+    """An MCP server's text has null annotations, and clients send it as the result of a call."""
+
+    async def made(**null: None) -> Any:
+        text = {"type": "text", "text": "null", **null}
+        source = {"type": "base64", "media_type": "image/png", "data": "aGk=", **null}
+        blocks = [text, {"type": "image", "source": source, **null}]
+        call = {"type": "tool_use", "id": "a", "name": "look", "input": {"at": None}, **null}
+        turns = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [{**result(blocks), **null}]}]
+        return await prepare([*HI, *turns], target(None, "vllm", context_tokens=4_000), system=[text])
+
+    plain = await made()
+    assert (await made(annotations=None)).generation == plain.generation
+    assert '{"at":null}' in str(prompt_of(plain).messages)
+
+
 async def test_turns_of_one_role_in_a_row_are_one_message() -> None:
     messages = [
         HELLO,

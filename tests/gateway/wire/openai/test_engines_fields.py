@@ -28,15 +28,18 @@ async def test_null_and_values_without_effect_are_taken_for_absent() -> None:
     assert (await chat(ENGINE, messages, verbosity=None)).generation.prompt == plain.generation.prompt
     assert (await complete(ENGINE, best_of=1, top_k=-1, use_beam_search=False)).generation.sampling.n == 1
     function = {"name": "f", "parameters": {"type": "object", "default": None}}
-    called = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    called: dict[str, Any] = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
     async def made(**null: None) -> Any:
-        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}, **null}
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk=", **null}, **null}
         texts = [{"type": "text", "text": "null", **null}, image]
-        turns: Any = [{"role": "user", "content": texts}, {"role": "assistant", "tool_calls": [{**called, **null}]}]
-        return await chat(ENGINE, turns, tools=[{"type": "function", "function": function, **null}])
+        call = {**called, "function": {**called["function"], **null}, **null}
+        turns: Any = [{"role": "user", "content": texts}, {"role": "assistant", "tool_calls": [call]}]
+        tools: Any = [{"type": "function", "function": {**function, **null}, **null}]
+        return await chat(ENGINE, turns, tools=tools)
 
-    assert (await made(custom=None)).generation == (await made()).generation
+    # `parsed_arguments` is null in the calls of OpenAI's own SDK
+    assert (await made(parsed_arguments=None)).generation == (await made()).generation
 
 
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
