@@ -299,7 +299,7 @@ class Relay(Transcoder):
         type, and no later one an id or a name. Returns False if the event must be rewritten."""
         chunk, calls = chunks[0], self._calls_of(0)
         function = chunk.function or FunctionChunk()
-        number = calls.number(chunk.index, chunk.id, function.name)
+        number = calls.number(chunk.index, chunk.id, function.name, function.arguments)
         if len(chunks) > 1 or chunk.index != number:
             return False
         begins = number == len(calls.begun)
@@ -372,7 +372,7 @@ class Relay(Transcoder):
         """A chunk of a call as clients read it."""
         function = chunk.get("function") or {}
         id_, name, arguments = chunk.get("id"), function.get("name"), function.get("arguments")
-        number = calls.number(chunk.get("index"), id_, name)
+        number = calls.number(chunk.get("index"), id_, name, arguments)
         begun = calls.begun[number] if number < len(calls.begun) else None
         numbered = {**chunk, "index": number}
         if begun is None:

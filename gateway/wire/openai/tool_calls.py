@@ -20,14 +20,20 @@ _LENGTH = ("MAX_TOKENS", "max_length", "max_tokens", "model_length")
 
 
 class Call:
-    """A call so far. blank: whether its arguments are empty or white space."""
+    """A call so far. blank: whether its arguments are empty or white space. pieces: a forced call's arguments."""
 
-    __slots__ = ("blank", "id", "name")
+    __slots__ = ("blank", "id", "name", "pieces")
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
         self.blank = True
+        self.pieces: list[str] = []
+
+    @property
+    def whole(self) -> bool:
+        """Whether a forced call's arguments are complete."""
+        return bool(self.pieces) and self.pieces[-1].rstrip().endswith("}") and is_object("".join(self.pieces))
 
     def ended_by(self, id_: str | None, name: str | None) -> bool:
         """Whether a chunk with this call's index begins another call."""
@@ -40,7 +46,8 @@ class Calls:
     """The calls of one choice, numbered in the order in which they began.
 
     Engines may number calls with gaps, give several the same index, or give none: another id or a second name begins a
-    call. TensorRT-LLM repeats the name of a forced call, which has no id, in each chunk.
+    call. TensorRT-LLM repeats the name of a forced call, which has no id, in each chunk, so such a name begins a call
+    only if the arguments before it are whole: other engines write several calls of the function.
     """
 
     __slots__ = ("_by_index", "_forced", "begun")
@@ -52,16 +59,19 @@ class Calls:
         """The number of the call to which a chunk with this index belongs."""
         self.begun: list[Call] = []
 
-    def number(self, index: int | None, id_: str | None, name: str | None) -> int:
+    def number(self, index: int | None, id_: str | None, name: str | None, arguments: str | None) -> int:
         """The number of the call to which such a chunk would belong."""
         number = self._by_index.get(index or 0)
-        if number is None or self.begun[number].ended_by(id_, None if self._forced else name):
+        if number is None:
             return len(self.begun)
-        return number
+        call = self.begun[number]
+        if self._forced and not (name and arguments and arguments.lstrip().startswith("{") and call.whole):
+            name = None
+        return len(self.begun) if call.ended_by(id_, name) else number
 
     def add(self, index: int | None, id_: str | None, name: str | None, arguments: str | None) -> int:
         """Add a chunk and return its call's number. Raises EngineFailed for more calls than an answer may hold."""
-        number = self.number(index, id_, name)
+        number = self.number(index, id_, name, arguments)
         if number == len(self.begun):
             if not 0 <= (index or 0) < MAX_CALLS or number == MAX_CALLS:  # an engine's indices could fill the memory
                 raise EngineFailed("The engine sent more tool calls than an answer may hold.")
@@ -70,8 +80,10 @@ class Calls:
         call = self.begun[number]
         call.id = id_ or call.id
         call.name = name or call.name
-        if call.blank and arguments:
-            call.blank = not arguments.strip()
+        if (call.blank or self._forced) and arguments and arguments.strip():
+            call.blank = False
+            if self._forced:
+                call.pieces.append(arguments)
         return number
 
     def without_arguments(self, reason: str | None) -> list[int]:

@@ -232,7 +232,7 @@ def test_a_note_about_filters_has_a_delta_for_clients_that_read_it_in_every_even
 
 def test_a_forced_call_whose_name_comes_with_each_chunk_is_one_call() -> None:
     """TensorRT-LLM writes them so, without an id."""
-    pieces = [*('{"', "x", '":', " 1", "}") * 30, ""]
+    pieces = ['{"x', '": [', *('{"', 'y": "}', '{"', "}", ", ") * 30, "{}", "]}", "\n", ""]
     events = [event({"role": "assistant"}), *(event({"tool_calls": [call(0, None, "f", each)]}) for each in pieces)]
     ending = event({"tool_calls": [call(0, None, "f", "")]}, "stop")
     relay = Relay("chatcmpl-1", "m", 1, include_usage=False, forced_call=True)
@@ -247,6 +247,25 @@ def test_a_forced_call_whose_name_comes_with_each_chunk_is_one_call() -> None:
     [made] = answer["message"]["tool_calls"]
     assert (made["id"], made["function"]) == ("call_1_0_0", {"name": "f", "arguments": "".join(pieces)})
     assert found[-1]["finish_reason"] == answer["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_several_whole_calls_of_a_forced_function_stay_apart(*, together: bool) -> None:
+    """An engine may write them without ids and with one index; one call of `{…}{…}` is no call."""
+    first, second = '{"a": {"x": "}{"}}', '{"b": 1}'
+    one, other = (call(0, None, "f", arguments) for arguments in (first, second))
+    deltas = [[one, other]] if together else [[one], [other]]
+    events = [*(event({"tool_calls": each}) for each in deltas), event({}, "stop")]
+    relay = Relay("chatcmpl-1", "m", 1, include_usage=False, forced_call=True)
+    collector = Collector("chatcmpl-1", "m", 1, forced_call=True)
+    sent = relay.feed(b"".join(events)) + relay.finish()
+    collector.feed(b"".join(events))
+
+    found = [msgspec.json.decode(line[6:])["choices"][0] for line in sent.split(b"\n\n")[:-2]]
+    made = msgspec.json.decode(collector.finish())["choices"][0]["message"]["tool_calls"]
+
+    assert joined(found) == [("call_1_0_0", "f", first), ("call_1_0_1", "f", second)]
+    assert [each["function"]["arguments"] for each in made] == [first, second]
 
 
 @pytest.mark.parametrize("type_", [{}, {"type": None}, {"type": "function"}], ids=["left out", "null", "given"])
