@@ -45,7 +45,7 @@ class HermesParser(MarkedParser):
         self._tell(OPEN + text, events)
 
     def _close(self) -> bool:
-        text = self._held.lstrip()
+        text = self._held = self._held.lstrip()
         if text.startswith(CLOSE):
             self._held, self._closing, self._after_call = text[len(CLOSE) :], False, True
             return True

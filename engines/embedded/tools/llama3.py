@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engines.embedded.tools.calls import Event, Text
-from engines.embedded.tools.reader import CallReader
+from engines.embedded.tools.reader import LONGEST_SPACE, CallReader
 
 SPACE = " \n\r\t"
 BETWEEN = SPACE + ";"
@@ -45,6 +45,9 @@ class Llama3Parser:
     def _begin(self, events: list[Event]) -> bool:
         """Begin to read an object if one starts here."""
         start = self._held.lstrip(BETWEEN if self._calls else SPACE)
+        if len(self._held) - len(start) > LONGEST_SPACE:
+            self._give_up(self._held[LONGEST_SPACE:] if self._calls else self._held, events)
+            return False
         if start.startswith("{"):
             self._held, self._reader = start, CallReader(self._calls, self._known)
             return True

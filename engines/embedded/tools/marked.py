@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from engines.embedded.stops import overlap
 from engines.embedded.tools.calls import Event, Text
-from engines.embedded.tools.reader import CallReader
+from engines.embedded.tools.reader import LONGEST_SPACE, CallReader
 
 
 class MarkedParser(ABC):
@@ -48,16 +48,19 @@ class MarkedParser(ABC):
         """Emit the text before the marker and remove both; return False if the marker is not complete yet."""
         at = self._held.find(self._marker)
         if at >= 0:
-            self._tell(self._held[:at].rstrip(), events)
+            self._tell(self._held[: self._text_before(at)], events)
             self._held = self._held[at + len(self._marker) :]
             return True
-        cut = len(self._held) - overlap(self._held, self._marker)
         # hold spaces back, because they are layout before and after a call
-        cut = len(self._held[:cut].rstrip())
+        cut = self._text_before(len(self._held) - overlap(self._held, self._marker))
         if cut:
             self._tell(self._held[:cut], events)
             self._held = self._held[cut:]
         return False
+
+    def _text_before(self, end: int) -> int:
+        """Where the spaces before this place of the held text begin."""
+        return max(len(self._held[:end].rstrip()), end - LONGEST_SPACE)
 
     def _read_object(self, reader: CallReader, events: list[Event]) -> bool:
         text, self._held = self._held, ""

@@ -8,7 +8,7 @@ import string
 
 from engines.embedded.tools.calls import CallArguments, CallStart, Event
 from engines.embedded.tools.marked import MarkedParser
-from engines.embedded.tools.reader import CallReader, ObjectScanner
+from engines.embedded.tools.reader import LONGEST_SPACE, CallReader, ObjectScanner
 
 MARKER, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 LONGEST_HEAD = 64 + len(CALL_ID) + 64 + len(ARGUMENTS)
@@ -64,6 +64,9 @@ class MistralParser(MarkedParser):
         """Read the beginning of the content after the marker: a list, an object or a name."""
         text = self._held.lstrip()
         space = self._held[: len(self._held) - len(text)]
+        if len(space) > LONGEST_SPACE:
+            self._give_back("", events)
+            return True
         if text.startswith("["):
             self._prefix += f"{space}["
             self._held, self._opening, self._in_list = text[1:], False, True
@@ -86,6 +89,9 @@ class MistralParser(MarkedParser):
     def _next_of_list(self, events: list[Event]) -> bool:
         """Advance to the next object of a list."""
         text = self._held.lstrip(BETWEEN)
+        if len(self._held) - len(text) > LONGEST_SPACE:
+            self._give_back("", events)
+            return True
         if text.startswith("]") and not self._prefix:
             self._held, self._in_list, self._after_call = text[1:], False, True
         elif text.startswith("{"):

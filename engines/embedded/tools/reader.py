@@ -14,6 +14,8 @@ _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"(?:argument
 LONGEST_HEAD = 1_024
 """Characters in which a call's name and its arguments begin; otherwise the object is parsed when it is complete. A
 longer beginning would be searched again with each token."""
+LONGEST_SPACE = 1_024
+"""Characters of space beside a call that are not text; more of them would be searched again with each token too."""
 
 
 class ObjectScanner:

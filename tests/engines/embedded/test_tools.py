@@ -24,6 +24,8 @@ from engines.embedded.output import Delta, Finish
 from engines.embedded.tools import reader
 from engines.embedded.tools.calls import CallArguments, CallStart, Text
 from engines.embedded.tools.choice import NamedChoice, Tool, ToolUse, read_tools
+from engines.embedded.tools.llama3 import Llama3Parser
+from engines.embedded.tools.marked import MarkedParser
 from engines.embedded.tools.mistral import MistralParser
 from engines.embedded.tools.style import (
     HERMES,
@@ -135,6 +137,32 @@ def test_a_call_that_never_begins_is_not_searched_again_with_each_token(monkeypa
     assert searched < reader.LONGEST_HEAD**2
     late = '{"name": "add",' + " " * 2_000 + '"parameters": {}}'
     assert read(LLAMA3, list(late)) == read(LLAMA3, [late]) == [("add", "{}")]
+
+
+@pytest.mark.parametrize(
+    ("style", "before"),
+    [
+        (HERMES, "a"),
+        (HERMES, '<tool_call>{"name": "add", "arguments": {}}</tool_call>'),
+        (HERMES, '<tool_call>{"name": "add", "arguments": {}}'),
+        (LLAMA3, ""),
+        (LLAMA3, '{"name": "add", "parameters": {}}'),
+        (MISTRAL, "a"),
+        (MISTRAL, "[TOOL_CALLS]"),
+        (MISTRAL, "[TOOL_CALLS] ["),
+        (MISTRAL, '[TOOL_CALLS] [{"name": "add", "arguments": {}}'),
+    ],
+)
+def test_spaces_without_end_are_not_searched_again_with_each_token(style: CallStyle, before: str) -> None:
+    """Fault: all of them were held, and 30,000 tokens of spaces took 7 ms a token on the event loop."""
+    parser = style.parser(KNOWN)
+    parser.push(before)
+    for _ in range(50):
+        parser.push(" " * 100)
+    assert isinstance(parser, MarkedParser | Llama3Parser)
+    assert len(parser._held) <= reader.LONGEST_SPACE
+    text = before + " " * 5_000 + "b"
+    assert read(style, list(text)) == read(style, [text])
 
 
 def read(style: CallStyle, pieces: list[str]) -> list[tuple[str, ...]]:
