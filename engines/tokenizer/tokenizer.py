@@ -334,7 +334,7 @@ class Tokenizer:
     def _before(self) -> tuple[list[int], int]:
         """Ids of a text and its length, because some decoders remove the space before a text's first word."""
         ids = self._encode(self._plain, "a", None)
-        return ids, len(str(self._parsing.decode(ids)))
+        return ids, len(str(self._parsing.decode(ids, skip_special_tokens=False)))
 
     def whole_text(self, ids: Sequence[int]) -> str:
         """The text of ids, including control tokens."""

@@ -435,6 +435,14 @@ def test_a_text_that_continues_a_prompt_keeps_its_first_space(
     assert b"".join(map(sentencepiece.token_bytes, ids)).decode() == whole
 
 
+def test_a_token_is_named_alone_in_a_vocabulary_without_letters(tmp_path: Path) -> None:
+    """Fault: each name in log probabilities began with the token for unknown text."""
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "ж": 1}, unk_token="<unk>"))
+    backend.add_special_tokens(["<unk>"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert Tokenizer.load(tmp_path).token_text(1).strip() == "ж"
+
+
 def test_a_prompt_without_an_end_in_text_costs_few_decoded_ids() -> None:
     """Fault: with 64 half characters, each of a request's choices held the engine's thread for 3 ms."""
     decoded: list[int] = []
