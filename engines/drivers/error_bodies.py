@@ -269,28 +269,29 @@ def with_drafts(usage: Usage, extension: Any) -> Usage:
     return msgspec.structs.replace(usage, draft_tokens=max(drafts, accepted), accepted_draft_tokens=accepted)
 
 
+_UNREADABLE = "The engine reported a usage that cannot be read."
+
+
 def usage_of(value: Any) -> Usage:
     """Read an OpenAI usage object. Missing and null counts are 0, and a part is capped at its whole. Raises
     EngineFailed if it is not such an object, or if a count is negative or more than `MAX_TOKENS`."""
     try:
         prompt_details = value.get("prompt_tokens_details") or {}
         completion_details = value.get("completion_tokens_details") or {}
-        reported = (
-            value.get("prompt_tokens"),
-            value.get("completion_tokens"),
-            prompt_details.get("cached_tokens"),
-            prompt_details.get("cache_write_tokens"),
-            # SGLang reports reasoning next to the counts, OpenAI inside the details
-            value.get("reasoning_tokens") or completion_details.get("reasoning_tokens"),
-            completion_details.get("accepted_prediction_tokens"),
-            completion_details.get("rejected_prediction_tokens"),
-        )
-        counts = [int(count or 0) for count in reported]
+        prompt, completion = int(value.get("prompt_tokens") or 0), int(value.get("completion_tokens") or 0)
+        cached = int(prompt_details.get("cached_tokens") or 0)
+        written = int(prompt_details.get("cache_write_tokens") or 0)
+        # SGLang reports reasoning next to the counts, OpenAI inside the details
+        reasoning = int(value.get("reasoning_tokens") or completion_details.get("reasoning_tokens") or 0)
+        accepted = int(completion_details.get("accepted_prediction_tokens") or 0)
+        rejected = int(completion_details.get("rejected_prediction_tokens") or 0)
     except (AttributeError, OverflowError, TypeError, ValueError):
-        counts = [-1]
-    if min(counts) < 0 or max(counts) > MAX_TOKENS:
-        raise EngineFailed("The engine reported a usage that cannot be read.")
-    prompt, completion, cached, written, reasoning, accepted, rejected = counts
+        raise EngineFailed(_UNREADABLE) from None
+    if (
+        min(prompt, completion, cached, written, reasoning, accepted, rejected) < 0
+        or max(prompt, completion, cached, written, reasoning, accepted, rejected) > MAX_TOKENS
+    ):
+        raise EngineFailed(_UNREADABLE)
     # xAI counts reasoning next to the completion, as its total shows; elsewhere, the completion includes it
     if reasoning and value.get("total_tokens") == prompt + completion + reasoning:
         completion = min(completion + reasoning, MAX_TOKENS)
