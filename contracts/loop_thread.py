@@ -72,7 +72,7 @@ class LoopThread:
 
 
 class Stoppable(Protocol):
-    """See `LoopThread`."""
+    """Work in a thread of its own, such as a `LoopThread` or several of them."""
 
     def begin_stop(self) -> None: ...
 
