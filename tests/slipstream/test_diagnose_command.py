@@ -94,12 +94,12 @@ async def test_what_cannot_be_asked_is_said(shell: Shell) -> None:
     for arguments, told in (
         ("--since soon", "'soon' is not a time"),
         ("--tenant nobody", "nobody"),
-        ("--since 9d", "Invalid value for '--since': '9d' is too long: 7d at most"),
-        ("--since 999999d", "Invalid value for '--since': '999999d' is too long: 7d at most"),
+        ("--since 9d", "Invalid value for '--since': '9d' is too long: 7d is the maximum"),
+        ("--since 999999d", "Invalid value for '--since': '999999d' is too long: 7d is the maximum"),
         ("--since 2020-01-01", "for '--since': '2020-01-01' is more than 7 days away; write 90s, 30m"),
         ("--since 0s", "for '--since': '0s' is not in the past; give a time from 1s to 7d ago"),
         (f"--since {datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}", "is not in the past; give a time from 1s"),
-        ("--before 8d", "Invalid value for '--before': '8d' is too long: 7d at most"),
+        ("--before 8d", "Invalid value for '--before': '8d' is too long: 7d is the maximum"),
         ("--url http://127.0.0.1:1", "no API key"),
         ("changes measure x", "is not the id of a change"),
     ):
@@ -124,7 +124,7 @@ def test_a_finding_ends_with_a_code_that_no_error_has() -> None:
     assert set(DIAGNOSIS_EXIT) == set(Outcome)
     assert {DIAGNOSIS_EXIT[Outcome.FOUND], DIAGNOSIS_EXIT[Outcome.NOT_ENOUGH_EVIDENCE]}.isdisjoint((0, 1, 2))
     told = " ".join((cli.commands["diagnose"].help or "").split())
-    assert f"{DIAGNOSIS_EXIT[Outcome.FOUND]}: a cause found" in told
+    assert f"{DIAGNOSIS_EXIT[Outcome.FOUND]}: a cause was" in told
     assert f"{DIAGNOSIS_EXIT[Outcome.NOT_ENOUGH_EVIDENCE]}: not enough evidence" in told
 
 

@@ -200,7 +200,9 @@ def test_names_that_are_not_there_and_what_is_missing_are_said() -> None:
         ConfigError, match="under the names chat-70b, other, and an engine has one; set their engine_model"
     ):
         launches(msgspec.structs.replace(settings, models=(*settings.models, twice)), "chat", "", "")
-    with pytest.raises(ConfigError, match=r"its engines would take 4,096; shorten models.chat-70b.context_tokens"):
+    with pytest.raises(
+        ConfigError, match=r"its engines would accept only 4,096; shorten models.chat-70b.context_tokens"
+    ):
         launches(changed("chat", context_tokens=4_096), "chat", "", "")
 
 
@@ -357,7 +359,7 @@ def test_a_pair_drafts_on_both_halves_or_on_none() -> None:
 
 
 def test_a_prefill_pool_is_not_rendered_without_its_port() -> None:
-    with pytest.raises(ConfigError, match=r"^pools\.pre\.replicas\.p0\.bootstrap_port: 0; 1 to 65535"):
+    with pytest.raises(ConfigError, match=r"^pools\.pre\.replicas\.p0\.bootstrap_port: 0; it must be 1 to 65535"):
         launches(paired({}, {}, port=0), "pre", "", "")
 
 

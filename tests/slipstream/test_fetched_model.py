@@ -308,7 +308,7 @@ async def test_settings_that_it_does_not_fit_leave_the_shipped_one(index: Index,
     settings, _, lack = await up._with_chat_model(wanted, DataFolder(tmp_path), Progress(quiet=True).say)
     assert settings is wanted
     assert lack is not None
-    assert lack.startswith("local.chat_context_tokens: 4,608, and smollm2-135m-instruct takes 512")
+    assert lack.startswith("local.chat_context_tokens: 4,608, but smollm2-135m-instruct supports only 512")
 
 
 @pytest.mark.parametrize("local", [LocalConfig(fetch_chat_model=False), LocalConfig(chat_model="slipstream-chat")])

@@ -119,7 +119,9 @@ def test_one_models_context_is_cut_and_the_others_is_not() -> None:
 def test_a_context_beyond_the_models_own_is_refused_and_not_cut(name: str, most: int) -> None:
     field = f"{name}_context_tokens"
     local_engines.planned(Settings(local=msgspec.structs.replace(LocalConfig(), **{field: most})))
-    with pytest.raises(ConfigError, match=rf"local\.{field}: {most + 1:,}, and slipstream-{name} takes {most:,}"):
+    with pytest.raises(
+        ConfigError, match=rf"local\.{field}: {most + 1:,}, but slipstream-{name} supports only {most:,}"
+    ):
         local_engines.planned(Settings(local=msgspec.structs.replace(LocalConfig(), **{field: most + 1})))
 
 

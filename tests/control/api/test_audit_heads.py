@@ -73,7 +73,7 @@ def test_a_line_that_is_no_head_is_named_and_spoils_no_other(tmp_path: Path, cut
     note(tmp_path, head(2))
     lines = (tmp_path / FILE).read_bytes().splitlines()
     assert (len(lines), b'"id":2,' in lines[2]) == (3, True)
-    with pytest.raises(ConfigError, match=r"heads\.jsonl: line 2 is no head"):
+    with pytest.raises(ConfigError, match=r"heads\.jsonl: line 2 is not a head"):
         noted(tmp_path)
 
 

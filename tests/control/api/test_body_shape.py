@@ -19,5 +19,5 @@ async def test_the_settings_bound_admin_bodies_and_say_so_in_words_of_their_own(
             answer = await client.ask("POST", "/organizations", {"name": name})
             assert answer.status == 413
             message = answer.body["error"]["message"]
-            assert message == f"The body has more than {said}, the limit. Split it into several requests."
+            assert message == f"The body has more than {said}, which is the limit. Split it into several requests."
         assert (await client.ask("POST", "/organizations", {"name": [[]] * 50})).status == 400, "no name, but small"

@@ -40,7 +40,7 @@ def test_what_says_how_an_answer_shall_be_is_refused_unless_it_is_off(name: str)
 
 
 def test_an_unknown_field_is_named_with_the_nearest_there_is() -> None:
-    with pytest.raises(UnknownField, match=r"'n_predcit' is not a field of llama\.cpp's .* Did you mean 'n_predict'\?"):
+    with pytest.raises(UnknownField, match=r"'n_predcit' is not a llama\.cpp field .* Did you mean 'n_predict'\?"):
         infill(n_predcit=1)
 
 

@@ -27,5 +27,5 @@ def test_the_last_call_that_fits_is_kept() -> None:
 def test_log_probabilities_that_are_no_list_are_the_engines_fault(items: object) -> None:
     """Their JSON was cut open, and the whole answer was none."""
     choice = WholeChoice(0, "ours", chat=True)
-    with pytest.raises(EngineFailed, match="no list"):
+    with pytest.raises(EngineFailed, match="not a list"):
         choice.add({"delta": {"content": "a"}, "logprobs": {"content": items}})
