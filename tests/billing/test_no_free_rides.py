@@ -227,6 +227,6 @@ async def test_cached_tokens_are_told_and_priced_only_where_caches_are_kept_apar
 
 def test_a_pool_that_may_share_caches_is_named_when_the_gateway_starts(platform: Dialects) -> None:
     log = platform.running.log("gateway-1")
-    assert "pools.plain: its engines may share prefix caches" in log
+    assert "pools.plain: the engines may share prefix caches" in log
     for name in (*FINAL_COUNT, TELLING):
         assert f"pools.{name}:" not in log

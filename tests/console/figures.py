@@ -149,6 +149,12 @@ def money(micro: int) -> str:
     return f"{amount(micro)}\xa0USD"
 
 
+def exact_money(micro: int) -> str:
+    """As the console writes prices, and amounts on hover: with all digits, two at least."""
+    whole, _, part = f"{micro / 1_000_000:,.6f}".partition(".")
+    return f"{whole}.{part.rstrip('0').ljust(2, '0')}\xa0USD"
+
+
 def cents(micro: int) -> str:
     """As the console's tiles write money: to the cent."""
     if 0 < micro < 10_000:

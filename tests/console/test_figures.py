@@ -42,6 +42,7 @@ from tests.console.figures import (
     ROWS,
     apart,
     cents,
+    exact_money,
     money,
     month_with_rows,
     short,
@@ -225,7 +226,7 @@ async def test_a_tenants_overview_equals_the_ledger(owner: Console, books: Books
     assert billed == f"{whole['requests']:,} refused ones cost nothing"
     assert await figure(page, "Cost").inner_text() == cents(whole["amount_micro"])
     exact = figure(page, "Cost").locator("[title]")
-    assert await exact.get_attribute("title") == money(whole["amount_micro"])
+    assert await exact.get_attribute("title") == exact_money(whole["amount_micro"])
     share = whole["cached_tokens"] / whole["prompt_tokens"]
     assert await figure(page, "From the cache").inner_text() == f"{share * 100:.1f} %"
 
