@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Date, Text, and_, bindparam, func, or_
+from sqlalchemy import ColumnElement, Date, Text, and_, bindparam, func, literal, or_
 from sqlalchemy.sql.expression import literal_column
 
-from contracts.dated_request_id import FIRST_DATED, PAST_DATED
+from contracts.dated_request_id import FIRST_DATED, PAST_DATED, first_at
 from storage.tables.metering import usage_events
 
 _EVENT = usage_events.c
@@ -26,6 +27,12 @@ def in_partitions(first: ColumnElement[str], last: ColumnElement[str]) -> Column
 
 IN_PARTITIONS = in_partitions(bindparam("first", type_=Text), bindparam("last", type_=Text))
 """`in_partitions` of the parameters `first` and `last`."""
+
+
+def arrived_within(begin: datetime, end: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Conditions for requests that arrived from `begin` up to, not including, `end`, in their partitions."""
+    ids = in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp())))
+    return ids, _EVENT.requested_at >= begin, _EVENT.requested_at < end
 
 
 def utc_day(moment: ColumnElement[Any]) -> ColumnElement[Any]:

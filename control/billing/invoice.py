@@ -15,11 +15,10 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
-from sqlalchemy import BigInteger, Numeric, Select, func, literal, null, select, union_all
+from sqlalchemy import BigInteger, Numeric, Select, func, null, select, union_all
 from sqlalchemy.sql.expression import literal_column
 
-from contracts.dated_request_id import first_at
-from control.billing.events import in_partitions
+from control.billing.events import arrived_within
 from control.billing.invoice_rollup import CLOSED, LINE, SUMS, lines_by_day, lines_of_events
 from gateway.metering.pricing.price import PER_TOKENS, WHOLE
 from storage.rows import columns_of, fetch, fetchval
@@ -63,13 +62,7 @@ class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _of_events(organization_id: UUID, begin: datetime, end: datetime) -> Select[Any]:
-    event = usage_events.c
-    return lines_of_events().where(
-        in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp()))),
-        event.organization_id == organization_id,
-        event.requested_at >= begin,
-        event.requested_at < end,
-    )
+    return lines_of_events().where(usage_events.c.organization_id == organization_id, *arrived_within(begin, end))
 
 
 def _of_closed_hours(organization_id: UUID, month: datetime) -> Select[Any]:

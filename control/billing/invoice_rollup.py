@@ -21,14 +21,13 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    literal,
     select,
     union_all,
 )
 from sqlalchemy.sql.expression import literal_column
 
 from contracts.dated_request_id import first_at
-from control.billing.events import DAY, IN_PARTITIONS, in_partitions
+from control.billing.events import DAY, IN_PARTITIONS, arrived_within
 from gateway.metering.ledger.amounts import cached_tokens, written_tokens
 from storage.rows import equal
 from storage.tables.metering import (
@@ -64,9 +63,9 @@ def lines_by_day(organization_id: UUID | None, begin: datetime, end: datetime) -
     """Lines and sums of whole days (UTC): of events, and of totals for days that are past their retention.
     organization_id: None for all."""
     retired = select(usage_retired_days.c.day)
-    ids = in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp())))
-    arrived = (equal(_E.organization_id, organization_id), ids, _E.requested_at >= begin, _E.requested_at < end)
-    of_events = lines_of_events(DAY.label("day")).where(*arrived, DAY.not_in(retired))
+    of_events = lines_of_events(DAY.label("day")).where(
+        equal(_E.organization_id, organization_id), *arrived_within(begin, end), DAY.not_in(retired)
+    )
     totals = select(_D.day, *(_D[name] for name in (*LINE, *SUMS))).where(
         equal(_D.organization_id, organization_id), _D.day >= begin.date(), _D.day < end.date(), _D.day.in_(retired)
     )

@@ -18,11 +18,10 @@ from msgspec import Meta, field
 from sqlalchemy import BigInteger, ColumnElement, FromClause, func, literal, select
 from sqlalchemy.sql.expression import literal_column
 
-from contracts.dated_request_id import first_at
 from contracts.errors import InvalidField
 from contracts.pooling import Task
 from control.api.call import AdminCall
-from control.billing.events import in_partitions
+from control.billing.events import arrived_within
 from control.billing.usage import SUMMED, Bucket, totals_of_period
 from control.openai_organization.buckets import MAX_RESULTS, BucketOf, BucketQuery, Span, Width, span_of
 from storage.rows import fetch
@@ -280,12 +279,7 @@ def _rows(width: Width, span: Span, columns: frozenset[str]) -> tuple[FromClause
             *(event[name] for name in sorted(columns)),
             *((requests if name == "requests" else event[name]).label(name) for name in SUMMED),
         )
-        .where(
-            in_partitions(literal(first_at(begin.timestamp())), literal(first_at(end.timestamp()))),
-            event.billed,
-            event.requested_at >= begin,
-            event.requested_at < end,
-        )
+        .where(event.billed, *arrived_within(begin, end))
         .subquery()
     )
     return events, events.c.minute
