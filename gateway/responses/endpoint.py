@@ -20,7 +20,7 @@ from gateway.auth.bearer import authenticate
 from gateway.auth.key_record import KeyRecord
 from gateway.auth.scopes import Scope
 from gateway.http.client_connection import ClientConnection
-from gateway.http.loop_shares import LARGE_BYTES, REFUSAL_S, LoopShares
+from gateway.http.loop_shares import REFUSAL_S, LoopShares
 from gateway.http.response import ResponseWriter
 from gateway.responses.background import FIRST_EVENTS, BackgroundResponses, Queued, require_tenants
 from gateway.responses.conversations import ConversationStore, Grown, StoredItem
@@ -99,11 +99,7 @@ class _Continued(InferenceEndpoint[Asked]):
                 shape.end()
             return decode()
 
-        if sum(map(len, texts)) < LARGE_BYTES:
-            return items()
-        await self._shares.turn(caller.organization_id)
-        with self._shares.charged(caller.organization_id):
-            return items()
+        return await self._in_turn(sum(map(len, texts)), caller.organization_id, items)
 
 
 class ResponsesEndpoint(_Continued):

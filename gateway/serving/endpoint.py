@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -69,6 +69,7 @@ TIERS = {Scope.CHAT: Tier.CHAT, Scope.COMPLETIONS: Tier.AUTOCOMPLETE}
 
 _NOTHING = contextlib.nullcontext()
 logger = logging.getLogger(__name__)
+WorkT = TypeVar("WorkT")
 IsTheirs = Callable[[bytes], bool]
 """Whether a body, whose JSON is not yet checked, belongs to another API on the same path."""
 
@@ -277,11 +278,8 @@ class InferenceEndpoint(Generic[AskedT]):
     def _wrong_task(self, model: Model, key: KeyRecord) -> WrongEndpoint:
         """The error for a model that another endpoint serves, with the caller's models for this one."""
         names = ", ".join(self._services.catalog.names(key.may_use, self._task))
-        advice = (
-            f"Models of this key for this endpoint: {names}."
-            if names
-            else ("This key may use no model for this endpoint.")
-        )
+        none = "This key may use no model for this endpoint."
+        advice = f"Models of this key for this endpoint: {names}." if names else none
         return WrongEndpoint(f"'{model.name}' is served by {model.task.paths}, not here. {advice}", param="model")
 
     async def _key(self, headers: Mapping[bytes, bytes], network: str) -> KeyRecord:
@@ -342,22 +340,27 @@ class InferenceEndpoint(Generic[AskedT]):
         return self._format
 
     async def _asked(self, arrival: Arrival, body: bytes, organization_id: str) -> Asked:
-        """Decode the body, and set the arrival's format to the body's. Work on a large body is charged to the
-        organization's share of the event loop."""
-        if len(body) < LARGE_BYTES:
-            return self._decode(arrival, body)
-        await self._shares.turn(organization_id)
-        with self._shares.charged(organization_id):
-            decoded = self._decode(arrival, body)
+        """Decode the body, and set the arrival's format to the body's."""
+
+        def decode() -> Asked:
+            arrival.wire_format = self._format_of(body)
+            decoded: Asked = arrival.wire_format.decode(body)
+            return decoded
+
+        asked = await self._in_turn(len(body), organization_id, decode)
         if len(body) > LONG_BYTES:
             # `sleep(0)` would run neither timers nor sockets
             await asyncio.sleep(LET_IN_S)
-        return decoded
+        return asked
 
-    def _decode(self, arrival: Arrival, body: bytes) -> Asked:
-        arrival.wire_format = self._format_of(body)
-        decoded: Asked = arrival.wire_format.decode(body)
-        return decoded
+    async def _in_turn(self, size_bytes: int, organization_id: str, work: Callable[[], WorkT]) -> WorkT:
+        """Do work on a client's bytes. If they are many, wait for the organization's turn first, and charge the work
+        to its share of the event loop."""
+        if size_bytes < LARGE_BYTES:
+            return work()
+        await self._shares.turn(organization_id)
+        with self._shares.charged(organization_id):
+            return work()
 
 
 class _InTime:
