@@ -165,9 +165,7 @@ class ClientProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Called when the server stops: close if no request is in service, and no client still sends or reads."""
         if self._receiving is Waiting.BODY and self.cycle.response_complete and not self._ended:
-            self._over = True
-            self.flow.resume_reading()
-            self._end()
+            self._discard_rest()
         elif not self._ended:
             super().shutdown()
             self._settle()
@@ -263,9 +261,7 @@ class ClientProtocol(HttpToolsProtocol):
         if not self._ended and not self.transport.is_closing():
             self._table.answered(self)
             if self._closes:
-                self._over = True
-                self.flow.resume_reading()
-                self._end()
+                self._discard_rest()
             elif self.flow.write_paused:
                 self.flow.pause_reading()  # or unread responses would pile up
             else:
@@ -279,6 +275,12 @@ class ClientProtocol(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
         elif self._over:
             self._end()
+
+    def _discard_rest(self) -> None:
+        """End the connection after its answer: the rest of the body is read and discarded until the client closes."""
+        self._over = True
+        self.flow.resume_reading()
+        self._end()
 
     def closes_later(self) -> bool:
         """Whether the answered connection stays open for the rest of its request's body, which is discarded: closing a
