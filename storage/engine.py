@@ -54,7 +54,7 @@ def checked(url: str, setting: str = "database url") -> str:
     """
     try:
         parts = urlsplit(url)
-    except ValueError:  # a bracket, as of an IPv6 address
+    except ValueError:  # a bracket that closes no IPv6 address
         parts = urlsplit("")
     if parts.scheme not in ("postgresql", "postgres") or not _HOSTS.fullmatch(parts.netloc.rpartition("@")[2]):
         raise ConfigError(

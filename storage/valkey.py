@@ -88,7 +88,7 @@ class Valkey:
     @property
     def connected(self) -> bool:
         """Whether there is a connection."""
-        return self._link is not None and self._link.connected
+        return self._link is not None and not self._link.lost.is_set()
 
     async def start(self) -> None:
         """Connect in the background, and wait for the first connection, at most for one call timeout."""
@@ -173,7 +173,6 @@ class _Link(asyncio.Protocol):
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self.connected = False
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._waiting: deque[tuple[float, Done]] = deque()
         """Deadline and callback of each command without a reply, oldest first."""
@@ -186,10 +185,9 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.connected = True
 
     def send(self, command: bytes, done: Done) -> None:
-        if len(self._waiting) >= MAX_IN_FLIGHT or not self.connected:
+        if len(self._waiting) >= MAX_IN_FLIGHT or self._transport is None:
             raise ConnectionLost
         self._unsent.append(command)
         if not self._turn_taken:
@@ -227,7 +225,7 @@ class _Link(asyncio.Protocol):
                 done(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.connected = False
+        self._transport = None
         self.lost.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -255,7 +253,7 @@ class _Link(asyncio.Protocol):
 
     def _write(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if self._transport is not None and self.connected:
+        if self._transport is not None:
             self._transport.write(b"".join(unsent))
 
     def _check_deadlines(self) -> None:

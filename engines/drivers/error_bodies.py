@@ -287,10 +287,8 @@ def usage_of(value: Any) -> Usage:
         rejected = int(completion_details.get("rejected_prediction_tokens") or 0)
     except (AttributeError, OverflowError, TypeError, ValueError):
         raise EngineFailed(_UNREADABLE) from None
-    if (
-        min(prompt, completion, cached, written, reasoning, accepted, rejected) < 0
-        or max(prompt, completion, cached, written, reasoning, accepted, rejected) > MAX_TOKENS
-    ):
+    counts = prompt, completion, cached, written, reasoning, accepted, rejected
+    if min(counts) < 0 or max(counts) > MAX_TOKENS:
         raise EngineFailed(_UNREADABLE)
     # xAI counts reasoning next to the completion, as its total shows; elsewhere, the completion includes it
     if reasoning and value.get("total_tokens") == prompt + completion + reasoning:
