@@ -82,7 +82,7 @@ def of_slices(tokenizer: Tokenizer, items: int) -> list[Question]:
     for source in SLICES:
         for seed in range(items):
             item = source.item(seed, Split.HELD_OUT)
-            prompt = tokenizer.chat_ids(msgspec.to_builtins(item.messages))
+            prompt = list(tokenizer.chat_ids(msgspec.to_builtins(item.messages)))
             if len(prompt) + item.max_tokens <= CONTEXT_TOKENS:
                 sampling = Sampling(max_tokens=item.max_tokens, temperature=0.0, stop_ids=frozenset(tokenizer.end_ids))
                 questions.append(Question(source.name, item.cluster, prompt, sampling, item.score))

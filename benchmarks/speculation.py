@@ -111,7 +111,7 @@ def prompts_of(workload: str, tokenizer: Tokenizer) -> list[list[int]]:
     if tokenizer.has_chat_template:
         short = [one for one in SLICES if not one.name.startswith("retrieval")]
         chats = [one.item(seed, Split.HELD_OUT).messages for seed in range(8) for one in short]
-        return [tokenizer.chat_ids(msgspec.to_builtins(messages)) for messages in chats]
+        return [list(tokenizer.chat_ids(msgspec.to_builtins(messages))) for messages in chats]
     files = sorted((ROOT / "engines").rglob("*.py"))
     texts = [tokenizer.encode(file.read_text())[: 2 * PROMPT_TOKENS] for file in files]
     return [ids[PROMPT_TOKENS:] for ids in texts if len(ids) == 2 * PROMPT_TOKENS][:64]

@@ -20,7 +20,7 @@ class Prompts:
         self._mean_tokens = mean_tokens
         question = [{"role": "user", "content": "What is the capital of France?"}]
         code = "def add(a, b):\n    return a + b\n\n\ndef multiply(a, b):\n"
-        self.familiar = tokenizer.chat_ids(question) if tokenizer.has_chat_template else tokenizer.encode(code)
+        self.familiar = list(tokenizer.chat_ids(question)) if tokenizer.has_chat_template else tokenizer.encode(code)
         """A prompt of the kind that the model was trained on: all rivals should continue it alike."""
         self.longest_tokens = mean_tokens * 3 // 2
 

@@ -61,8 +61,9 @@ def texts(value: Any) -> list[str]:
     return found
 
 
-def size_up_to(value: Any, most_bytes: int) -> int:
-    """Bytes of a value's texts, plus one for every value. Counting stops once the size exceeds `most_bytes`."""
+def size_up_to(value: Any, most_bytes: int, value_bytes: int = 1) -> int:
+    """Bytes of a value's texts, plus `value_bytes` for every value. Counting stops once the size exceeds
+    `most_bytes`."""
     size = 0
     left = [value]
     while left and size <= most_bytes:
@@ -70,7 +71,7 @@ def size_up_to(value: Any, most_bytes: int) -> int:
         if isinstance(inner, str):
             size += len(inner) if inner.isascii() else len(inner.encode("utf-8", "surrogatepass"))
         elif isinstance(inner, dict | list | tuple):
-            size += len(inner)
+            size += len(inner) * value_bytes
             if size <= most_bytes:
                 left.extend(inner)
                 left.extend(inner.values() if isinstance(inner, dict) else ())

@@ -7,6 +7,7 @@ milliseconds at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,12 +16,18 @@ from contracts.engine_parameters import TemplateValue
 from contracts.errors import InvalidField
 from engines.tokenizer.fair_executor import FairExecutor, ours
 from engines.tokenizer.json_value import size_up_to
+from engines.tokenizer.segment_cache import NewText, TooNew
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
 INLINE_BYTES = 4_096
 """Size up to which a thread hop costs more than the work, which takes about a millisecond."""
+KNOWN_BYTES = 131_072
+"""The same for a prompt of which at most `INLINE_BYTES` are new: the rest is only rendered and looked up."""
+VALUE_BYTES = 128
+"""The size of each value, in addition to its text, in a prompt that is compared with `KNOWN_BYTES`: many short messages
+take longer than one long one."""
 ResultT = TypeVar("ResultT")
 
 
@@ -43,11 +50,13 @@ class OffLoopTokenizer:
         limit_tokens: int | None = None,
         tenant: str = "",
         variables: Mapping[str, TemplateValue] | None = None,
-    ) -> list[int]:
-        return await self.run(
+    ) -> Sequence[int]:
+        return await self.run_known(
             tenant,
             (messages, tools),
-            lambda: self.tokenizer.chat_ids(messages, tools, limit_tokens, variables=variables, tenant=tenant),
+            lambda new_text: self.tokenizer.chat_ids(
+                messages, tools, limit_tokens, variables=variables, tenant=tenant, new_text=new_text
+            ),
         )
 
     async def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
@@ -60,10 +69,28 @@ class OffLoopTokenizer:
             return ours(work)
         return await self._executor.run(tenant, _size_bytes(prompt), work)
 
+    async def run_known(self, tenant: str, prompt: Any, work: Callable[[NewText | None], ResultT]) -> ResultT:
+        """Like `run`, but a prompt that the tenant has sent before, except for some of it, needs no thread. work: takes
+        the allowance of new text and raises TooNew above it."""
+        size = size_up_to(prompt, KNOWN_BYTES, VALUE_BYTES)
+        if size <= INLINE_BYTES:
+            return ours(partial(work, None))
+        if size <= KNOWN_BYTES and (known := ours(partial(_if_known, work))) is not None:
+            return known
+        return await self.run(tenant, prompt, partial(work, None))
+
     def close(self) -> None:
         """Stop the threads, if this object made them."""
         if self._owns_executor:
             self._executor.close()
+
+
+def _if_known(work: Callable[[NewText | None], ResultT]) -> ResultT | None:
+    """The result, or None if too much of the prompt is new."""
+    try:
+        return work(NewText(INLINE_BYTES))
+    except TooNew:
+        return None
 
 
 def _size_bytes(prompt: Any) -> int:

@@ -41,6 +41,23 @@ PROBES = (
 Key = tuple[str, bytes]
 
 
+class TooNew(Exception):
+    """The prompt has more new text than its allowance."""
+
+
+class NewText:
+    """The allowance of text that is not cached, for one prompt."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left_bytes = most_bytes
+
+    def spend(self, texts: Iterable[str]) -> None:
+        """Count texts that are about to be encoded. Raises TooNew above the allowance."""
+        self._left_bytes -= sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        if self._left_bytes < 0:
+            raise TooNew
+
+
 class SegmentCache:
     """The cached segments of one model. Safe to use from several threads."""
 
@@ -52,10 +69,6 @@ class SegmentCache:
 
     def __len__(self) -> int:
         return len(self._kept)
-
-    def ids(self, tenant: str, text: str, encode: Callable[[str], Sequence[int]]) -> Sequence[int]:
-        """The segment's ids, which `encode` computes if they are not cached."""
-        return self.all_ids(tenant, [text], lambda texts: [encode(texts[0])])[0]
 
     def all_ids(
         self, tenant: str, texts: Sequence[str], encode: Callable[[list[str]], Iterable[Sequence[int]]]

@@ -10,6 +10,7 @@ import copy
 import functools
 import itertools
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.healing import Opening, TokenBeginnings, TokenIndex, healed, spells_any_text
 from engines.tokenizer.json_value import JsonBounds, require_bounded, texts
 from engines.tokenizer.longest import longest_token_bytes
-from engines.tokenizer.segment_cache import SegmentCache, cuts_words, parts
+from engines.tokenizer.segment_cache import NewText, SegmentCache, cuts_words, parts
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.template import ChatTemplate, Check
 from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
@@ -131,31 +132,45 @@ class Tokenizer:
         """`ChatTemplate.takes_later_system` of the template for conversations without tools."""
         return self._chat_template is None or self._chat_template.takes_later_system
 
-    def encode(self, text: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
+    def encode(
+        self, text: str, limit_tokens: int | None = None, tenant: str = "", new_text: NewText | None = None
+    ) -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
-        except that control strings in the prompt stay text. tenant: see `plain_ids`."""
-        return [*self.leading_ids, *self.plain_ids(text, limit_tokens, tenant)]
+        except that control strings in the prompt stay text. tenant, new_text: see `plain_ids`."""
+        return [*self.leading_ids, *self.plain_ids(text, limit_tokens, tenant, new_text)]
 
     def count(self, text: str) -> int:
         """Number of ids that `encode` returns."""
         return len(self.encode(text))
 
-    def plain_ids(self, text: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
+    def plain_ids(
+        self, text: str, limit_tokens: int | None = None, tenant: str = "", new_text: NewText | None = None
+    ) -> list[int]:
         """The ids of a part of a prompt, without leading ids and with control strings as text. tenant: the organization
-        whose cached segments are used; empty for no cache."""
+        whose cached segments are used; empty for no cache. new_text: see `chat_ids`."""
         if tenant and self._encodes_parts and len(text) >= CACHED_CHARACTERS:
             with contextlib.suppress(ContextTooLong, _SpelledControl):  # only the whole text gives its count and ids
-                return self._encode_parts(text, limit_tokens, tenant)
+                return self._encode_parts(text, limit_tokens, tenant, new_text)
+        if new_text is not None:
+            new_text.spend([text])
         return self._encode_plain(text, limit_tokens)
 
-    def _encode_parts(self, text: str, limit_tokens: int | None, tenant: str) -> list[int]:
+    def _encode_parts(self, text: str, limit_tokens: int | None, tenant: str, new_text: NewText | None) -> list[int]:
         """Encode text without encoding the parts again that the tenant has sent before."""
         self.require_fitting(require_sound(text), limit_tokens)
+
+        def encode(new: list[str]) -> list[list[int]]:
+            if new_text is not None:
+                new_text.spend(new)
+            return self._encode_batch(new, limit_tokens)
+
         ids: list[int] = []
         *before, last = parts(text)
+        if new_text is not None:
+            new_text.spend([last])
         # one call for many parts, because each call gives the interpreter lock away and waits for it again
         for batch in _batches(before):
-            for found in self._segments.all_ids(tenant, batch, lambda texts: self._encode_batch(texts, limit_tokens)):
+            for found in self._segments.all_ids(tenant, batch, encode):
                 ids.extend(found)
             _require_room(len(ids), limit_tokens)
         return ids + self._without_controls(self._encode(self._plain, last, limit_tokens, already=len(ids)))
@@ -203,9 +218,11 @@ class Tokenizer:
         check: Check | None = None,
         variables: Mapping[str, TemplateValue] | None = None,
         tenant: str = "",
-    ) -> list[int]:
+        new_text: NewText | None = None,
+    ) -> Sequence[int]:
         """The ids of a conversation with the assistant's turn opened. check: see `ChatTemplate.prepared`. variables:
         see `ChatTemplate.render`. tenant: the organization whose cached segments are used; empty for no cache.
+        new_text: the allowance of text that is not cached; None for no limit. Raises TooNew above it.
 
         The ids are equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless
         user text contains a control string, which stays text here. Raises UnsupportedField if the model has no chat
@@ -222,9 +239,13 @@ class Tokenizer:
             rendered = template.render(messages, tools, variables)
             if tenant and self._encodes_segments and len(rendered) >= CACHED_CHARACTERS:
                 with contextlib.suppress(ContextTooLong):  # the error must report the whole prompt's count
-                    return self._encode_segments(rendered, limit_tokens, tenant)
+                    return self._encode_segments(rendered, limit_tokens, tenant, new_text)
+            if new_text is not None:
+                new_text.spend([rendered])
             return self._encode(self._parsing, rendered, limit_tokens)
         rendered = template.render(escape.messages, escape.tools, variables)
+        if new_text is not None:
+            new_text.spend([rendered])
         ids: list[int] = []
         for part in self._control.split(rendered):
             if isinstance(part, ControlToken):
@@ -233,16 +254,31 @@ class Tokenizer:
                 ids.extend(self._encode_plain(escape.restore(part), limit_tokens, already=len(ids)))
         return ids
 
-    def _encode_segments(self, rendered: str, limit_tokens: int | None, tenant: str) -> list[int]:
+    def _encode_segments(
+        self, rendered: str, limit_tokens: int | None, tenant: str, new_text: NewText | None
+    ) -> array[int]:
         """Encode text with control tokens, without encoding segments again that the tenant has sent before."""
         self.require_fitting(require_sound(rendered), limit_tokens)
-        ids: list[int] = []
-        for part in self._control.split(rendered):
+
+        def encode(new: list[str]) -> Iterator[list[int]]:
+            if new_text is not None:
+                new_text.spend(new)
+            encoded_tokens = 0
+            for text in new:
+                found = self._encode_plain(text, limit_tokens, already=encoded_tokens)
+                encoded_tokens += len(found)
+                yield found
+
+        pieces = [part for part in self._control.split(rendered) if part]
+        segments = iter(
+            self._segments.all_ids(tenant, [part for part in pieces if not isinstance(part, ControlToken)], encode)
+        )
+        ids = array("I")
+        for part in pieces:
             if isinstance(part, ControlToken):
                 ids.append(part.id)
-            elif part:
-                ids.extend(self._segments.ids(tenant, part, lambda text: self._encode_plain(text, limit_tokens)))
-                _require_room(len(ids), limit_tokens)
+            else:
+                ids.extend(next(segments))
         _require_room(len(ids), limit_tokens)
         return ids
 

@@ -78,6 +78,8 @@ class Sketch:
     def remember(self, hashes: bytes, request: Remembered) -> None:
         """Record that these blocks were computed for the request."""
         blocks = self._blocks
+        if hashes:
+            self._hold(request, len(hashes) // HASH_BYTES)
         for at in range(len(hashes) - HASH_BYTES, -1, -HASH_BYTES):
             block = hashes[at : at + HASH_BYTES]
             before = blocks.pop(block, None)
@@ -86,7 +88,6 @@ class Sketch:
             else:
                 self._let_go(before)
             blocks[block] = request
-            self._hold(request)
 
     def template(self, name: str, now_s: float) -> tuple[str, Template]:
         """The template of this name, or the common template if too many are in use."""
@@ -142,10 +143,10 @@ class Sketch:
             self.size_bytes -= TEMPLATE_BYTES
             self._let_go(template.last)
 
-    def _hold(self, request: Remembered) -> None:
+    def _hold(self, request: Remembered, places: int = 1) -> None:
         if not request.places:
             self.size_bytes += request.size_bytes
-        request.places += 1
+        request.places += places
 
     def _let_go(self, request: Remembered | None) -> None:
         if request is not None:

@@ -11,6 +11,7 @@ from contracts.errors import WrongEndpoint
 from contracts.generation import ChatPrompt
 from contracts.prefix import holds_more_than_text
 from engines.drivers.base import Capabilities
+from engines.tokenizer.segment_cache import NewText
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
 from gateway.wire.prepared import Counted, Target, estimate
@@ -55,7 +56,7 @@ def _renders_all(prompt: ChatPrompt, tokenizer: Tokenizer, capabilities: Capabil
     return not prompt.tools or "tools" in (tokenizer.tool_template_source or "")
 
 
-async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> list[int] | None:
+async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> Sequence[int] | None:
     """The conversation's token ids; None without a tokenizer."""
     if target.tokenizer is None:
         return None
@@ -77,13 +78,14 @@ async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> list
                 require_plain(tokenizer, both, f"messages[{index + prompt.merged if index else 0}].{name}")
         require_plain(tokenizer, tools, "tools")
 
-    def ids() -> list[int]:
+    def ids(new_text: NewText | None) -> Sequence[int]:
         check = None if target.capabilities.literal_text else require_plain_messages
         return tokenizer.chat_ids(
-            messages, tools or None, target.model.context_tokens, check, prompt.template_kwargs, organization_id
-        )
+            messages, tools or None, target.model.context_tokens, check, prompt.template_kwargs, organization_id,
+            new_text,
+        )  # fmt: skip
 
-    return await target.tokenizer.run(organization_id, (messages, tools), ids)
+    return await target.tokenizer.run_known(organization_id, (messages, tools), ids)
 
 
 def _json_bytes(prompt: ChatPrompt) -> int:

@@ -61,7 +61,7 @@ class Counted(msgspec.Struct, frozen=True):
     exact: bool
     bound: int
     """Upper bound of the engine's count for all prompts."""
-    ids: list[int] | None = None
+    ids: Sequence[int] | None = None
     """Token ids of a conversation, if the target has a tokenizer."""
 
     def beginning_with(self, text: str) -> Counted:

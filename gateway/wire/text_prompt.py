@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contracts.errors import InvalidField, UnsupportedField
 from contracts.generation import TextPrompt
+from engines.tokenizer.segment_cache import NewText
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
@@ -35,19 +36,22 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
     texts = [text for text in prompts if isinstance(text, str)]
     for text in texts:
         tokenizer.tokenizer.require_fitting(require_sound(text), target.model.context_tokens)
-    encoded = await tokenizer.run(
-        organization_id, texts, lambda: _ids(asked, target, tokenizer.tokenizer, organization_id)
+    encoded = await tokenizer.run_known(
+        organization_id, texts, lambda new_text: _ids(asked, target, tokenizer.tokenizer, organization_id, new_text)
     )
     counts = [len(ids) for ids in encoded]
     sent = TextPrompt(tuple(encoded), echo=echo) if target.capabilities.token_prompts else asked
     return Counted(sent, sum(counts), max(counts), True, sum(counts))
 
 
-def _ids(asked: TextPrompt, target: Target, tokenizer: Tokenizer, organization_id: str) -> list[tuple[int, ...]]:
-    limit = target.model.context_tokens
+def _ids(
+    asked: TextPrompt, target: Target, tokenizer: Tokenizer, organization_id: str, new_text: NewText | None
+) -> list[tuple[int, ...]]:
+    def encode(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(text, target.model.context_tokens, organization_id, new_text))
+
     encoded = [
-        tuple(tokenizer.encode(p, limit, organization_id)) or _document_start(tokenizer) if isinstance(p, str) else p
-        for p in asked.prompts
+        encode(prompt) or _document_start(tokenizer) if isinstance(prompt, str) else prompt for prompt in asked.prompts
     ]
     if not target.capabilities.token_prompts:
         require_plain(tokenizer, [prompt for prompt in asked.prompts if isinstance(prompt, str)], "prompt")

@@ -13,7 +13,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import tokenizers
@@ -21,8 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ContextTooLong, InvalidField
+from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.longest import NFC_SHRINKS
-from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
+from engines.tokenizer.off_loop import INLINE_BYTES, KNOWN_BYTES, VALUE_BYTES, OffLoopTokenizer
 from engines.tokenizer.tokenizer import CUT_TOKENS, SLICE_CHARACTERS, Tokenizer
 from tests.engines.test_tokenizer import write_model
 
@@ -30,6 +31,7 @@ MODELS = Path(__file__).parents[2] / "models"
 STANDSTILL_S = 0.05
 MEGABYTE = 1_000_000
 LARGE_CONTEXT = 131_072
+ResultT = TypeVar("ResultT")
 
 
 @pytest.fixture(scope="module")
@@ -227,11 +229,36 @@ async def test_what_runs_on_the_loop_is_small_all_texts_and_values_together(chat
     for work in (
         off_loop.encode("é" * (INLINE_BYTES // 2 + 1), tenant="acme"),
         off_loop.fill_ids(half, half + "x", tenant="acme"),
-        off_loop.chat_ids([{"role": "user", "content": half}] * 2, tenant="acme"),
+        off_loop.chat_ids([{"role": "user", "content": text} for text in (half, half + "x")], tenant="acme"),
         off_loop.chat_ids([message], [many], tenant="acme"),
     ):
         with pytest.raises(InvalidField, match=r"acme \d{4,}"):
             await work
+
+
+async def test_a_known_conversation_is_continued_on_the_loop(chat: Tokenizer) -> None:
+    class Counting(FairExecutor):
+        runs = 0
+
+        async def run(self, tenant: str, size_bytes: int, work: Callable[[], ResultT]) -> ResultT:
+            self.runs += 1
+            return await super().run(tenant, size_bytes, work)
+
+    off_loop = OffLoopTokenizer(chat, executor := Counting())
+    known = [{"role": "user", "content": "word " * (KNOWN_BYTES // 10)}, {"role": "assistant", "content": "Yes."}]
+    few_new = [*known, {"role": "user", "content": "word " * (INLINE_BYTES // 10)}]
+    many_new = [*known, {"role": "user", "content": "words " * (INLINE_BYTES // 6 + 1)}]
+    too_long = [*known, {"role": "user", "content": "word " * (KNOWN_BYTES // 9)}]
+    too_many = [*known, *[{"role": "user", "content": "a"}] * (KNOWN_BYTES // VALUE_BYTES // 3)]
+    escaped = [*known, {"role": "user", "content": "<|end|>"}]
+    for messages, tenant, runs in (
+        *((known, "acme", 1), (known, "acme", 1), (few_new, "acme", 1), (known, "zeta", 2), (known, "", 3)),
+        *((many_new, "acme", 4), (many_new, "acme", 4), (too_long, "acme", 5), (too_long, "acme", 6)),
+        *((too_many, "acme", 7), (too_many, "acme", 8), (escaped, "acme", 9), (escaped, "acme", 10)),
+    ):
+        ids = await off_loop.chat_ids(messages, tenant=tenant)
+        assert (list(ids), executor.runs) == (chat.chat_ids(messages), runs)
+    executor.close()
 
 
 # Bytes that cannot fit

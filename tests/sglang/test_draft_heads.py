@@ -59,7 +59,7 @@ def prompts(folder: Path) -> list[list[int]]:
     """Questions for the chat model, beginnings of this folder's files for the other."""
     tokenizer = Tokenizer.load(folder)
     if tokenizer.has_chat_template:
-        return [tokenizer.chat_ids([{"role": "user", "content": text}]) for text in QUESTIONS]
+        return [list(tokenizer.chat_ids([{"role": "user", "content": text}])) for text in QUESTIONS]
     return [tokenizer.encode(path.read_text())[:96] for path in sorted(Path(__file__).parent.glob("test_*.py"))[:4]]
 
 

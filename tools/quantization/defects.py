@@ -33,7 +33,7 @@ Layout = Callable[[Tokenizer, Gap], list[int]]
 
 def conversation(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
     """The prompt of a conversation, as the engine renders it."""
-    return tokenizer.chat_ids([dict(message) for message in messages])
+    return list(tokenizer.chat_ids([dict(message) for message in messages]))
 
 
 def filled(tokenizer: Tokenizer, gap: Gap) -> list[int]:

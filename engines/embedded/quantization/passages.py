@@ -68,7 +68,7 @@ def _numbered(passages: list[Passage]) -> list[Passage]:
 def passage_of(messages: Sequence[Message], tokenizer: Tokenizer, text: int = 0) -> Passage:
     """A conversation of which the final response counts. Raises ValueError if it does not end with a response."""
     conversation = [dict(message) for message in messages]
-    ids = tokenizer.chat_ids(conversation)
+    ids = list(tokenizer.chat_ids(conversation))
     if len(conversation) < 2 or conversation[-1].get("role") != "assistant":
         raise ValueError("messages must end with an assistant's answer")
     request_ids = tokenizer.chat_ids(conversation[:-1])

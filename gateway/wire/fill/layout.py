@@ -14,6 +14,7 @@ from contracts.errors import ContextTooLong, UnsupportedField
 from contracts.generation import Sampling, TextPrompt
 from engines.drivers.base import Capabilities
 from engines.tokenizer.fill import FillTemplate
+from engines.tokenizer.segment_cache import NewText
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
@@ -102,10 +103,11 @@ async def _laid_out(
         for text in texts:
             tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
 
-    def healed() -> LaidOut:
-        return _healed(gap, room, opened_at(tokenizer.tokenizer), target, tokenizer.tokenizer, organization_id)
+    def healed(new_text: NewText | None) -> LaidOut:
+        cut = opened_at(tokenizer.tokenizer)
+        return _healed(gap, room, cut, target, tokenizer.tokenizer, organization_id, new_text)
 
-    return await tokenizer.run(organization_id, texts, healed)
+    return await tokenizer.run_known(organization_id, texts, healed)
 
 
 def require_filling(tokenizer: Tokenizer, model: str) -> None:
@@ -118,22 +120,37 @@ def require_filling(tokenizer: Tokenizer, model: str) -> None:
         )
 
 
-def _healed(gap: Gap, room: int, cut: int, target: Target, tokenizer: Tokenizer, organization_id: str) -> LaidOut:
+def _healed(
+    gap: Gap,
+    room: int,
+    cut: int,
+    target: Target,
+    tokenizer: Tokenizer,
+    organization_id: str,
+    new_text: NewText | None,
+) -> LaidOut:
     """The layout with the prefix up to `cut`; the output must begin with the rest of the prefix."""
     before = msgspec.structs.replace(gap, prefix=gap.prefix[:cut])
-    laid_out = _layout(before, room, target, tokenizer, organization_id)
+    laid_out = _layout(before, room, target, tokenizer, organization_id, new_text)
     if cut == len(gap.prefix):
         return laid_out
     return msgspec.structs.replace(laid_out, counted=laid_out.counted.beginning_with(gap.prefix[cut:]))
 
 
-def _layout(gap: Gap, room: int, target: Target, tokenizer: Tokenizer, organization_id: str) -> LaidOut:
-    template, counts = target.fill, tokenizer.plain_counts
+def _layout(
+    gap: Gap, room: int, target: Target, tokenizer: Tokenizer, organization_id: str, new_text: NewText | None
+) -> LaidOut:
+    template = target.fill
     assert template is not None
     limit = None if target.model.fim.window else target.model.context_tokens
 
     def encode(text: str) -> list[int]:
-        return tokenizer.plain_ids(text, limit, organization_id)
+        return tokenizer.plain_ids(text, limit, organization_id, new_text)
+
+    def counts(texts: Sequence[str]) -> list[int]:
+        if new_text is not None:
+            new_text.spend(texts)
+        return tokenizer.plain_counts(texts)
 
     marks = len(tokenizer.leading_ids) + template.marks
     if target.model.fim.window:

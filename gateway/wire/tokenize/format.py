@@ -73,7 +73,7 @@ class TokenizeFormat(_TokenFormat[TokenizeRequest]):
         chat = self._chats.chat(msgspec.json.encode(fields))
         prompt = (await prepare_chat(chat, request_id, caller, salt, target)).generation.prompt
         assert isinstance(prompt, ChatPrompt)
-        return (await counted_chat(prompt, target, caller.organization_id)).ids or []
+        return list((await counted_chat(prompt, target, caller.organization_id)).ids or ())
 
 
 class DetokenizeFormat(_TokenFormat[DetokenizeRequest]):

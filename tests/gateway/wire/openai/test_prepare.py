@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from contracts.generation import Tier
 from contracts.prefix import BLOCK_TOKENS, chain_tokens, of_generation, root
 from engines.tokenizer.fair_executor import FairExecutor, ResultT
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.prepared import Prepared, Target
 from tests.gateway.wire.openai.preparing import (
     CALLER,
     HI,
@@ -204,22 +206,29 @@ async def test_long_prompts_take_their_organizations_turn_all_texts_as_one(
             turns.append((tenant, size_bytes))
             return await super().run(tenant, size_bytes, work)
 
+    async def talk(where: Target, texts: list[str]) -> Prepared:
+        return await chat(where, [{"role": "user", "content": text} for text in texts])
+
+    async def fill(where: Target, texts: list[str]) -> Prepared:
+        before, after = texts
+        return await complete(where, before, suffix=after)
+
     executor = Recorded()
-    for tokenizer, ask in ((chat_tokenizer, chat), (code_tokenizer, complete)):
+    numbers = itertools.count()
+    for tokenizer, ask in ((chat_tokenizer, talk), (code_tokenizer, complete), (code_tokenizer, fill)):
         where = target(tokenizer, context_tokens=100_000)
         assert where.tokenizer is not None
         where.tokenizer._executor = executor
-        short: Any = "x" * 3_000
-        long: Any = [short] * 2
-        if ask is chat:
-            short, long = [{"role": "user", "content": short}], [{"role": "user", "content": short}] * 2
-        await ask(where, short)
+        long = ["".join(f"{next(numbers):05}w in " for _ in range(300)) for _ in range(2)]  # none has been sent
+        await ask(where, [text[:1_500] for text in long])
         assert turns == []
         await ask(where, long)
         ((tenant, size_bytes),) = turns
         assert tenant == CALLER.organization_id
         assert 6_000 <= size_bytes < 6_200
         turns.clear()
+        await ask(where, long)  # it is known now
+        assert turns == []
     executor.close()
 
 
