@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from contracts import garbage_collector
 from contracts.errors import ConfigError
 from gateway.config import GatewayConfig
 from gateway.http.config import ConnectionsConfig
@@ -89,7 +89,7 @@ async def serve(config: GatewayConfig, place: InstanceConfig, surroundings: Surr
                 on_exit=begin_draining,
             )
             await _ready(services)
-            _rest_garbage_collector()
+            garbage_collector.rest()
             sys.setswitchinterval(SWITCH_INTERVAL_S)
             await server.serve()
 
@@ -104,14 +104,6 @@ async def _ready(services: Services) -> None:
     except TimeoutError:
         missing = ", ".join(name for name, ready in services.readiness().items() if not ready)
         logger.warning("not ready after %g s, /readyz says why: %s", READY_BEFORE_LISTENING_S, missing)
-
-
-def _rest_garbage_collector() -> None:
-    """Exclude the loaded objects, which live as long as the process, from garbage collection: repeated scans of them
-    cost more than they free. Cycles are still collected, but a hundred times less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(70_000, 20, 50)
 
 
 def fitting(config: ConnectionsConfig, descriptors: int) -> ConnectionsConfig:

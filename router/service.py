@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 import uvloop
 
+from contracts import garbage_collector
 from contracts.metrics import metrics_server
 from engines.drivers import registry as drivers
 from engines.http.engine_connections import EngineConnections
@@ -41,6 +42,7 @@ async def serve(
         with metrics_server(metrics, config.metrics, "router.metrics"):
             try:
                 await server.start()
+                garbage_collector.rest()
                 await stopping.wait()
             finally:
                 await server.stop()
