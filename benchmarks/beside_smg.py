@@ -1,11 +1,12 @@
 """Gateway CPU per response and per token, compared with smg's: whole responses, bursts and paced streams.
 
-    python -m benchmarks.beside_smg --smg smg-venv/bin/smg [--rounds 5] [--requests 2000] [--streams 200]
+    python -m benchmarks.beside_smg --smg smg-venv/bin/smg [--rounds 5] [--requests 2000] [--streams 200] [--one-core]
 
 Both stand in front of a fake engine of their own and take turns. smg 1.13 (from PyPI) checks no keys, has no limits and
 keeps no ledger; Slipstream has all of them on, and no tokenizer. CPU is each gateway process' own, from
 /proc/PID/task/*/schedstat: smg's includes its routing, ours excludes our router, Valkey and PostgreSQL. A token's cost
-includes its share of the request. Compare ratios: both sides of a round meet the same machine. Ends with one JSON line:
+includes its share of the request. With `--one-core`, each side's servers share one core, and client and engines have
+another. Compare ratios: both sides of a round meet the same machine. Ends with one JSON line:
 the median and range of each ratio over the rounds.
 """
 
@@ -27,6 +28,7 @@ import uvloop
 from benchmarks.gateway_in_turn import HERE, PROMPT, Side, side
 from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
 from benchmarks.needs import missing
+from benchmarks.processes import pin
 from tests.deployment import free_port
 from tests.fakes.process import fake_engine
 from tests.waiting import START_S
@@ -89,11 +91,19 @@ async def smg(program: str) -> AsyncIterator[Side]:
                         await asyncio.sleep(0.2)
             except TimeoutError:
                 sys.exit(f"{program} streamed no answer of the fake engine within {START_S:g} s; is it smg 1.13?")
-            yield Side(engine, process.pid, client)
+            yield Side(engine, {"smg": process.pid}, client)
         finally:
             await client.close()
             process.terminate()
             await process.wait()
+
+
+def pinned(sides: Sequence[Side], cores: Sequence[int]) -> None:
+    """Run the servers of the sides on the first of these cores, and client and engines on the others."""
+    pin(os.getpid(), cores[1:])  # with its children, the servers too
+    for each in sides:
+        for pid in each.servers.values():
+            pin(pid, cores[:1])
 
 
 def over_rounds(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
@@ -115,13 +125,19 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--one-core", action="store_true", help="one core for the servers, another for the load")
     options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if options.one_core and len(cores) < 2:
+        missing("a second core for the load")
     if shutil.which(options.smg) is None:
         missing(f"{options.smg} (pip install smg==1.13.0)")
     print("starting smg and a deployment, and warming both up; about a minute …", file=sys.stderr)
     theirs: list[Cost] = []
     ours: list[Cost] = []
     async with smg(options.smg) as other, side(HERE) as mine:
+        if options.one_core:
+            pinned((other, mine), cores)
         for each in (other, mine):
             await cost(each, WARM_UP, options.streams)
         for turn in range(options.rounds):
@@ -139,7 +155,11 @@ async def main() -> None:
         f"{name.rpartition('_')[0]}_ratio": over_rounds([each[at] for each in ours], [each[at] for each in theirs])
         for at, name in enumerate(Cost._fields)
     }
-    print(msgspec.json.encode({**figures, "rounds": options.rounds, "load": round(os.getloadavg()[0], 1)}).decode())
+    print(
+        msgspec.json.encode(
+            {**figures, "rounds": options.rounds, "one_core": options.one_core, "load": round(os.getloadavg()[0], 1)}
+        ).decode()
+    )
 
 
 if __name__ == "__main__":

@@ -36,15 +36,18 @@ from tests.waiting import START_S
 
 PROMPT = "Write a short poem about the sea and the wind, please."
 WARM_UP = 800
+GATEWAY = "gateway-1"
 HERE = Path(__file__).parents[1]
 
 
 class Side:
     """One checkout's deployment."""
 
-    def __init__(self, engine: FakeEngineProcess, gateway_pid: int, client: Client) -> None:
+    def __init__(self, engine: FakeEngineProcess, servers: Mapping[str, int], client: Client) -> None:
+        """servers: the process ids by name; the first one is the gateway's."""
         self.engine = engine
-        self.pid = gateway_pid
+        self.servers = servers
+        self.pid = next(iter(servers.values()))
         self.client = client
         self.request_us: list[float] = []
         self.token_us: list[float] = []
@@ -115,9 +118,9 @@ async def side(checkout: Path, settings: Mapping[str, str] = MappingProxyType({}
                     log += line
             key = key_in(await output("keys", "create", *AMPLE_LIMITS))
             processes = msgspec.json.decode(await output("status", "--json"))["processes"]
-            pid = next(int(each["pid"]) for each in processes if each["name"] == "gateway-1")
+            servers = {str(each["name"]): int(each["pid"]) for each in processes}
             client = Client(f"http://127.0.0.1:{port}", key, "fake", [PROMPT])
-            yield Side(engine, pid, client)
+            yield Side(engine, {GATEWAY: servers.pop(GATEWAY), **servers}, client)
         finally:
             if client is not None:
                 await client.close()

@@ -52,7 +52,8 @@ class Client:
     """Sends one kind of request to one URL and times first tokens."""
 
     def __init__(self, url: str, key: str, model: str, prompts: Sequence[str]) -> None:
-        self._url = url
+        self.url = url
+        self.key = key
         self._connections = EngineConnections(OneKey(key))
         self._model = model
         self._numbers = itertools.count()
@@ -83,7 +84,7 @@ class Client:
         }
         request = EngineRequest("POST", "/v1/chat/completions", msgspec.json.encode(body))
         started_s = time.perf_counter()
-        stream = await self._connections.open(self._url, request, 30.0)
+        stream = await self._connections.open(self.url, request, 30.0)
         first_s = 0.0
         seen = last = b""
         while data := await stream.read():
@@ -93,16 +94,16 @@ class Client:
                 if b'"content":"' in seen.replace(b'"content":""', b""):
                     first_s = time.perf_counter() - started_s
         if stream.status != 200 or any(end not in last for end in ENDS):
-            raise RuntimeError(f"{self._url} answered {stream.status}: {seen[:300]!r} … {last!r}")
+            raise RuntimeError(f"{self.url} answered {stream.status}: {seen[:300]!r} … {last!r}")
         return first_s
 
     async def whole(self, max_tokens: int) -> None:
         """Send one chat that is not streamed. Raises RuntimeError if it has no answer."""
         body = {"model": self._model, "messages": self._messages(), "max_tokens": max_tokens}
         request = EngineRequest("POST", "/v1/chat/completions", msgspec.json.encode(body))
-        status, answer = await self._connections.fetch(self._url, request, 30.0, 1 << 20)
+        status, answer = await self._connections.fetch(self.url, request, 30.0, 1 << 20)
         if status != 200 or ENDS[0] not in answer:
-            raise RuntimeError(f"{self._url} answered {status}: {answer[:300]!r}")
+            raise RuntimeError(f"{self.url} answered {status}: {answer[:300]!r}")
 
     async def close(self) -> None:
         """Close all connections."""

@@ -1,11 +1,22 @@
-"""The CPU time of processes that benchmarks run."""
+"""The CPU time and the cores of processes that benchmarks run."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
+
+
+class Scheduled(NamedTuple):
+    """What a process and its children got from the kernel's scheduler so far, all threads together."""
+
+    cpu_us: float
+    waited_us: float
+    """The time for which threads could run and waited for a core."""
 
 
 def cpu_s(pid: int) -> float:
@@ -32,3 +43,32 @@ def tree_us(pid: int) -> float:
         with contextlib.suppress(OSError):
             spent_us += sum(threads_us(each.pid).values())
     return spent_us
+
+
+def scheduled(pid: int) -> Scheduled:
+    """The CPU time of a process and its running children, and their wait for it. Raises psutil.NoSuchProcess."""
+    process = psutil.Process(pid)
+    cpu_ns = waited_ns = 0
+    for each in (process, *process.children(recursive=True)):
+        for task in _tasks(each.pid):
+            with contextlib.suppress(OSError):  # it ended
+                used, waited, _ = (task / "schedstat").read_text().split()
+                cpu_ns += int(used)
+                waited_ns += int(waited)
+    return Scheduled(cpu_ns / 1e3, waited_ns / 1e3)
+
+
+def pin(pid: int, cores: Collection[int]) -> None:
+    """Run a process and its children on these cores from now on, and the threads and processes that they start later.
+    Raises psutil.NoSuchProcess."""
+    process = psutil.Process(pid)
+    for each in (process, *process.children(recursive=True)):
+        for task in _tasks(each.pid):
+            with contextlib.suppress(OSError):  # it ended
+                os.sched_setaffinity(int(task.name), cores)
+
+
+def _tasks(pid: int) -> list[Path]:
+    with contextlib.suppress(OSError):  # it ended
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    return []
