@@ -25,24 +25,29 @@ _MARK = re.compile(f"{OPEN}([{chr(ZERO)}-{chr(ZERO + 9)}]+){CLOSE}")
 
 
 class Escape:
-    """The messages and tools of one request, with risky parts replaced."""
+    """The messages and tools of one request, whose risky parts are replaced."""
 
     def __init__(
         self, control: ControlTokens, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None
     ) -> None:
-        """Raises InvalidField if anything is replaced and a text itself has half of a surrogate pair."""
         self._control = control
         self._pieces: list[str] = []
         written = texts((messages, tools))
         self.needed = control.possible(written) and any(map(control.risky, written))
-        """False if nothing was replaced; `messages` and `tools` are then the originals."""
+        """Whether anything must be replaced."""
+        self._written = written
         self.messages: Sequence[JsonObject] = messages
+        """The originals until `replace`."""
         self.tools: Sequence[JsonObject] | None = tools
+
+    def replace(self) -> None:
+        """Replace the risky parts, if there are any. Raises InvalidField if a text itself has half of a surrogate
+        pair."""
         if self.needed:
-            for text in written:
+            for text in self._written:
                 require_sound(text)
-            self.messages = self._walk(messages)
-            self.tools = self._walk(tools)
+            self.messages = self._walk(self.messages)
+            self.tools = self._walk(self.tools)
 
     def restore(self, text: str) -> str:
         """Turn marks back into the user's characters. Raises InvalidField if the template split a mark."""

@@ -28,7 +28,7 @@ from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.healing import Opening, TokenBeginnings, TokenIndex, healed, spells_any_text
 from engines.tokenizer.json_value import JsonBounds, require_bounded, texts
 from engines.tokenizer.longest import longest_token_bytes
-from engines.tokenizer.segment_cache import NewText, SegmentCache, cuts_words, parts
+from engines.tokenizer.segment_cache import NewText, SegmentCache, TooNew, cuts_words, parts
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.template import ChatTemplate, Check
 from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
@@ -148,6 +148,8 @@ class Tokenizer:
     ) -> list[int]:
         """The ids of a part of a prompt, without leading ids and with control strings as text. tenant: the organization
         whose cached segments are used; empty for no cache. new_text: see `chat_ids`."""
+        if new_text is not None and self._has_loose_controls:
+            raise TooNew
         if tenant and self._encodes_parts and len(text) >= CACHED_CHARACTERS:
             with contextlib.suppress(ContextTooLong, _SpelledControl):  # only the whole text gives its count and ids
                 return self._encode_parts(text, limit_tokens, tenant, new_text)
@@ -231,6 +233,8 @@ class Tokenizer:
         template = self._tool_template if tools and self._tool_template is not None else self._chat_template
         if template is None:
             raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
+        if new_text is not None and (self._has_loose_controls or not self._encodes_segments):
+            raise TooNew
         require_bounded(tools, "tools", self.bounds)
         # before escaping, because JSON text can spell a control string in ways that only parsing reveals
         messages = template.prepared(messages, self.bounds, check)
@@ -243,9 +247,10 @@ class Tokenizer:
             if new_text is not None:
                 new_text.spend([rendered])
             return self._encode(self._parsing, rendered, limit_tokens)
-        rendered = template.render(escape.messages, escape.tools, variables)
         if new_text is not None:
-            new_text.spend([rendered])
+            raise TooNew
+        escape.replace()
+        rendered = template.render(escape.messages, escape.tools, variables)
         ids: list[int] = []
         for part in self._control.split(rendered):
             if isinstance(part, ControlToken):

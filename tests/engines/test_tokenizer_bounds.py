@@ -24,6 +24,7 @@ from contracts.errors import ContextTooLong, InvalidField
 from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.longest import NFC_SHRINKS
 from engines.tokenizer.off_loop import INLINE_BYTES, KNOWN_BYTES, VALUE_BYTES, OffLoopTokenizer
+from engines.tokenizer.segment_cache import NewText, TooNew
 from engines.tokenizer.tokenizer import CUT_TOKENS, SLICE_CHARACTERS, Tokenizer
 from tests.engines.test_tokenizer import write_model
 
@@ -259,6 +260,14 @@ async def test_a_known_conversation_is_continued_on_the_loop(chat: Tokenizer) ->
         ids = await off_loop.chat_ids(messages, tenant=tenant)
         assert (list(ids), executor.runs) == (chat.chat_ids(messages), runs)
     executor.close()
+
+
+def test_a_conversation_with_control_strings_is_not_tried_on_the_loop(
+    chat: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engines.tokenizer.escape.Escape.replace", lambda _: pytest.fail("it takes milliseconds"))
+    with pytest.raises(TooNew):
+        chat.chat_ids([{"role": "user", "content": "<|end|>" * 9_000}], tenant="acme", new_text=NewText(MEGABYTE))
 
 
 # Bytes that cannot fit
