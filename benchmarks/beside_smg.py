@@ -91,7 +91,7 @@ async def smg(program: str) -> AsyncIterator[Side]:
                         await asyncio.sleep(0.2)
             except TimeoutError:
                 sys.exit(f"{program} streamed no answer of the fake engine within {START_S:g} s; is it smg 1.13?")
-            yield Side(engine, {"smg": process.pid}, client)
+            yield Side(engine, process.pid, client, {"smg": process.pid})
         finally:
             await client.close()
             process.terminate()

@@ -2,13 +2,13 @@
 
     python -m benchmarks.first_tokens --smg smg-venv/bin/smg [--rounds 5] [--streams 200]
 
-Waves of streams begin at random moments within 0.4 s or 1.6 s, over new or kept connections, with each side's servers
-on one core (client and engines on another) or everything on both cores. Each side has an engine that sends the first
-token after 20 ms and then one every 25 ms. A stream's time to its first token is divided, by the moment in its id and
-the `Server-Timing` of its response, into the time before the gateway accepted it, the gateway's phases, and the rest:
-the way of the first token through engine, gateway and client. The kernel's scheduler says how long each server ran in
-a wave, and how long its threads could have run but waited for a core. Prints means over all streams, because means add
-up, and the median that smg's is compared with. Ends with one JSON line.
+Waves of streams begin at random moments, the same in each wave, within 0.4 s or 1.6 s, over new or kept connections,
+with each side's servers on one core (client and engines on another) or everything on both cores. Each side has an
+engine that sends the first token after 20 ms and then one every 25 ms. A stream's time to its first token is divided,
+by the moment in its id and the `Server-Timing` of its response, into the time before the gateway accepted it, the
+gateway's phases, and the rest: the way of the first token through engine, gateway and client. The kernel's scheduler
+says how long each server ran in a wave, and how long its threads could have run but waited for a core. Prints means
+over all streams, because means add up, and the median that smg's is compared with. Ends with one JSON line.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from benchmarks.processes import pin, scheduled
 from contracts.dated_request_id import arrived_at_s
 
 RAMPS_S = (0.4, 1.6)
+WAVE_S = 60.0
 PHASE = re.compile(r"(\w+);dur=([\d.]+)")
 BEFORE, REST = "before", "rest"
 FIRST_TEXT = re.compile(rb'"content":"[^"]')
@@ -267,7 +268,8 @@ async def main() -> None:
             waves: dict[str, list[Wave]] = {name: [] for name in sides}
             for turn in range(options.rounds):
                 for name in sides if turn % 2 else reversed(sides):
-                    waves[name].append(await sides[name].wave(cell, options.streams))
+                    async with asyncio.timeout(WAVE_S):  # a refusal is no stream, so its end is not seen
+                        waves[name].append(await sides[name].wave(cell, options.streams))
             found = {name: cost(of) for name, of in waves.items()}
             print(cell, *(shown(name, each) for name, each in found.items()), sep="\n", flush=True)
             figures.append({**cell._asdict(), **{name: each._asdict() for name, each in found.items()}})

@@ -36,19 +36,18 @@ from tests.waiting import START_S
 
 PROMPT = "Write a short poem about the sea and the wind, please."
 WARM_UP = 800
-GATEWAY = "gateway-1"
 HERE = Path(__file__).parents[1]
 
 
 class Side:
     """One checkout's deployment."""
 
-    def __init__(self, engine: FakeEngineProcess, servers: Mapping[str, int], client: Client) -> None:
-        """servers: the process ids by name; the first one is the gateway's."""
+    def __init__(self, engine: FakeEngineProcess, pid: int, client: Client, servers: Mapping[str, int]) -> None:
+        """pid: of the gateway. servers: the ids of all server processes by name."""
         self.engine = engine
-        self.servers = servers
-        self.pid = next(iter(servers.values()))
+        self.pid = pid
         self.client = client
+        self.servers = servers
         self.request_us: list[float] = []
         self.token_us: list[float] = []
 
@@ -120,7 +119,7 @@ async def side(checkout: Path, settings: Mapping[str, str] = MappingProxyType({}
             processes = msgspec.json.decode(await output("status", "--json"))["processes"]
             servers = {str(each["name"]): int(each["pid"]) for each in processes}
             client = Client(f"http://127.0.0.1:{port}", key, "fake", [PROMPT])
-            yield Side(engine, {GATEWAY: servers.pop(GATEWAY), **servers}, client)
+            yield Side(engine, servers["gateway-1"], client, servers)
         finally:
             if client is not None:
                 await client.close()

@@ -28,7 +28,7 @@ def cpu_s(pid: int) -> float:
 def threads_us(pid: int) -> dict[int, float]:
     """The CPU time of each thread of a process so far, by nanoseconds of the kernel's scheduler."""
     found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in _tasks(pid):
         with contextlib.suppress(OSError):  # it ended
             found[int(task.name)] = int((task / "schedstat").read_text().split()[0]) / 1e3
     return found

@@ -41,8 +41,8 @@ async def serve(
         server.spans = None if spans is None else PlacementSpans(spans)
         with metrics_server(metrics, config.metrics, "router.metrics"):
             try:
-                await server.start()
                 garbage_collector.rest()
+                await server.start()
                 await stopping.wait()
             finally:
                 await server.stop()

@@ -25,7 +25,7 @@ _MARK = re.compile(f"{OPEN}([{chr(ZERO)}-{chr(ZERO + 9)}]+){CLOSE}")
 
 
 class Escape:
-    """The messages and tools of one request, whose risky parts are replaced."""
+    """The messages and tools of one request, with risky parts replaced after `replace`."""
 
     def __init__(
         self, control: ControlTokens, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None
@@ -41,13 +41,11 @@ class Escape:
         self.tools: Sequence[JsonObject] | None = tools
 
     def replace(self) -> None:
-        """Replace the risky parts, if there are any. Raises InvalidField if a text itself has half of a surrogate
-        pair."""
-        if self.needed:
-            for text in self._written:
-                require_sound(text)
-            self.messages = self._walk(self.messages)
-            self.tools = self._walk(self.tools)
+        """Replace the risky parts. Raises InvalidField if a text itself has half of a surrogate pair."""
+        for text in self._written:
+            require_sound(text)
+        self.messages = self._walk(self.messages)
+        self.tools = self._walk(self.tools)
 
     def restore(self, text: str) -> str:
         """Turn marks back into the user's characters. Raises InvalidField if the template split a mark."""

@@ -62,7 +62,7 @@ def texts(value: Any) -> list[str]:
 
 
 def size_up_to(value: Any, most_bytes: int, value_bytes: int = 1) -> int:
-    """Bytes of a value's texts, plus `value_bytes` for every value. Counting stops once the size exceeds
+    """Bytes of a value's texts and digits, plus `value_bytes` for every value. Counting stops once the size exceeds
     `most_bytes`."""
     size = 0
     left = [value]
@@ -75,7 +75,14 @@ def size_up_to(value: Any, most_bytes: int, value_bytes: int = 1) -> int:
             if size <= most_bytes:
                 left.extend(inner)
                 left.extend(inner.values() if isinstance(inner, dict) else ())
+        elif isinstance(inner, int):
+            size += inner.bit_length() // 3
     return size
+
+
+def separators(text: str) -> int:
+    """The number of commas and opening brackets, which bounds the number of values in a JSON text."""
+    return text.count(",") + text.count("[") + text.count("{")
 
 
 def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> dict[str, Any]:
@@ -85,7 +92,7 @@ def parsed_arguments(text: str, param: str, bounds: JsonBounds) -> dict[str, Any
     """
     if text.strip() in ("", "null"):
         return {}
-    if text.count(",") + text.count("[") + text.count("{") > bounds.max_values:
+    if separators(text) > bounds.max_values:
         raise InvalidField(
             f"'{param}' holds more than {bounds.max_values} commas and brackets, which is the limit.",
             param=param,

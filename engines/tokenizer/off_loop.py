@@ -1,4 +1,5 @@
-"""Tokenizes without blocking the event loop: short prompts at once, long ones in a thread, tenant by tenant in turn.
+"""Tokenizes without blocking the event loop: short and known prompts at once, others in a thread, tenant by tenant in
+turn.
 
 A thread helps because `Tokenizer` encodes without the interpreter lock, and otherwise holds it for only some ten
 milliseconds at a time.
@@ -16,18 +17,20 @@ from contracts.engine_parameters import TemplateValue
 from contracts.errors import InvalidField
 from engines.tokenizer.fair_executor import FairExecutor, ours
 from engines.tokenizer.json_value import size_up_to
-from engines.tokenizer.segment_cache import NewText, TooNew
+from engines.tokenizer.segment_cache import LoopAllowance, NeedsThread
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
 INLINE_BYTES = 4_096
 """Size up to which a thread hop costs more than the work, which takes about a millisecond."""
-KNOWN_BYTES = 131_072
-"""The same for a prompt of which at most `INLINE_BYTES` are new: the rest is only rendered and looked up."""
+KNOWN_CONVERSATION_BYTES = 131_072
+"""The same for a conversation of which at most `INLINE_BYTES` are new: the rest is only rendered and looked up."""
+KNOWN_TEXT_BYTES = 32_768
+"""The same for texts, whose ids become lists, which takes longer."""
 VALUE_BYTES = 128
-"""The size of each value, in addition to its text, in a prompt that is compared with `KNOWN_BYTES`: many short messages
-take longer than one long one."""
+"""The size of each value, in addition to its text, in a known prompt: many short messages take longer than one long
+message."""
 ResultT = TypeVar("ResultT")
 
 
@@ -54,9 +57,10 @@ class OffLoopTokenizer:
         return await self.run_known(
             tenant,
             (messages, tools),
-            lambda new_text: self.tokenizer.chat_ids(
-                messages, tools, limit_tokens, variables=variables, tenant=tenant, new_text=new_text
+            lambda allowance: self.tokenizer.chat_ids(
+                messages, tools, limit_tokens, variables=variables, tenant=tenant, allowance=allowance
             ),
+            KNOWN_CONVERSATION_BYTES,
         )
 
     async def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None, tenant: str = "") -> list[int]:
@@ -69,15 +73,22 @@ class OffLoopTokenizer:
             return ours(work)
         return await self._executor.run(tenant, _size_bytes(prompt), work)
 
-    async def run_known(self, tenant: str, prompt: Any, work: Callable[[NewText | None], ResultT]) -> ResultT:
+    async def run_known(
+        self,
+        tenant: str,
+        prompt: Any,
+        work: Callable[[LoopAllowance | None], ResultT],
+        most_bytes: int = KNOWN_TEXT_BYTES,
+    ) -> ResultT:
         """Like `run`, but a prompt that the tenant has sent before, except for some of it, needs no thread. work: takes
-        the allowance of new text and raises TooNew above it."""
-        size = size_up_to(prompt, KNOWN_BYTES, VALUE_BYTES)
-        if size <= INLINE_BYTES:
+        an allowance on the event loop, and raises NeedsThread above it. most_bytes: limit of a known prompt."""
+        if size_up_to(prompt, INLINE_BYTES) <= INLINE_BYTES:
             return ours(partial(work, None))
-        if size <= KNOWN_BYTES and (known := ours(partial(_if_known, work))) is not None:
-            return known
-        return await self.run(tenant, prompt, partial(work, None))
+        if tenant and size_up_to(prompt, most_bytes, VALUE_BYTES) <= most_bytes:
+            known = ours(partial(_if_known, work))
+            if known is not None:
+                return known
+        return await self._executor.run(tenant, _size_bytes(prompt), partial(work, None))
 
     def close(self) -> None:
         """Stop the threads, if this object made them."""
@@ -85,11 +96,11 @@ class OffLoopTokenizer:
             self._executor.close()
 
 
-def _if_known(work: Callable[[NewText | None], ResultT]) -> ResultT | None:
-    """The result, or None if too much of the prompt is new."""
+def _if_known(work: Callable[[LoopAllowance | None], ResultT]) -> ResultT | None:
+    """The result, or None if it needs a thread."""
     try:
-        return work(NewText(INLINE_BYTES))
-    except TooNew:
+        return work(LoopAllowance(INLINE_BYTES))
+    except NeedsThread:
         return None
 
 

@@ -8,6 +8,7 @@ tenant and the text's digest: no tenant can learn by timing what another tenant 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import re
@@ -23,6 +24,8 @@ CACHE_BYTES = 32 * 1024 * 1024
 SEGMENT_BYTES = 352
 """Estimated memory of a segment in addition to its ids."""
 DIGEST_BYTES = 16
+CALL_BYTES = 64
+"""Bytes of text that take as long to encode as the call for a text."""
 PART_CHARACTERS = 500
 """Least length of a part. The last part is encoded with every keystroke; each other one costs a digest."""
 BOUNDARY = re.compile("[a-z](?= i[a-z])")
@@ -41,21 +44,22 @@ PROBES = (
 Key = tuple[str, bytes]
 
 
-class TooNew(Exception):
-    """The prompt has more new text than its allowance."""
+class NeedsThread(Exception):
+    """The work would hold the event loop for too long."""
 
 
-class NewText:
-    """The allowance of text that is not cached, for one prompt."""
+class LoopAllowance:
+    """What may be encoded on the event loop for one prompt, most of which is cached."""
 
     def __init__(self, most_bytes: int) -> None:
         self._left_bytes = most_bytes
 
     def spend(self, texts: Iterable[str]) -> None:
-        """Count texts that are about to be encoded. Raises TooNew above the allowance."""
-        self._left_bytes -= sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-        if self._left_bytes < 0:
-            raise TooNew
+        """Count texts that are about to be encoded. Raises NeedsThread above the allowance."""
+        for text in texts:
+            self._left_bytes -= len(text.encode("utf-8", "surrogatepass")) + CALL_BYTES
+            if self._left_bytes < 0:
+                raise NeedsThread
 
 
 class SegmentCache:
@@ -76,27 +80,27 @@ class SegmentCache:
         """The ids of each segment. `encode` computes those that are not cached, in one call."""
         keys = [(tenant, _digest(text)) for text in texts]
         found: dict[Key, array[int]] = {}
-        with self._lock:
-            for key in keys:
-                cached = self._kept.get(key)
-                if cached is not None:
+        for key in keys:
+            cached = self._kept.get(key)
+            if cached is not None:
+                with contextlib.suppress(KeyError):  # another thread has evicted it
                     self._kept.move_to_end(key)
-                    found[key] = cached
+                found[key] = cached
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
-            encoded = encode(list(missing.values()))
-            found |= self._keep({key: array("I", ids) for key, ids in zip(missing, encoded, strict=True)})
+            for key, ids in zip(missing, encode(list(missing.values())), strict=True):
+                found[key] = array("I", ids)
+                self._keep(key, found[key])
         return [found[key] for key in keys]
 
-    def _keep(self, segments: dict[Key, array[int]]) -> dict[Key, array[int]]:
+    def _keep(self, key: Key, ids: array[int]) -> None:
+        # for one segment at a time, because the event loop waits for the lock, too
         with self._lock:
-            for key, ids in segments.items():
-                if key not in self._kept:
-                    self._kept[key] = ids
-                    self._size_bytes += _size_bytes(ids)
+            if key not in self._kept:
+                self._kept[key] = ids
+                self._size_bytes += _size_bytes(ids)
             while self._size_bytes > self._limit_bytes:
                 self._size_bytes -= _size_bytes(self._kept.popitem(last=False)[1])
-        return segments
 
 
 def _digest(text: str) -> bytes:

@@ -26,9 +26,9 @@ from engines.tokenizer.escape import Escape
 from engines.tokenizer.fill import FillTemplate, fill_template
 from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.healing import Opening, TokenBeginnings, TokenIndex, healed, spells_any_text
-from engines.tokenizer.json_value import JsonBounds, require_bounded, texts
+from engines.tokenizer.json_value import JsonBounds, require_bounded, separators, texts
 from engines.tokenizer.longest import longest_token_bytes
-from engines.tokenizer.segment_cache import NewText, SegmentCache, TooNew, cuts_words, parts
+from engines.tokenizer.segment_cache import LoopAllowance, NeedsThread, SegmentCache, cuts_words, parts
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.template import ChatTemplate, Check
 from engines.tokenizer.text_stream import BytesTextStream, TextStream, WindowTextStream
@@ -39,6 +39,8 @@ CACHED_CHARACTERS = 2_048
 """A shorter prompt is encoded whole, because looking up its segments would take longer."""
 LOCAL = frozenset({"ByteLevel", "Digits", "Punctuation", "Split", "Whitespace", "WhitespaceSplit"})
 """Types of pre-tokenizers that treat the beginning of a segment like that of a whole prompt."""
+ALONE_CHARACTERS = 4_096
+"""Total length up to which texts are encoded one by one."""
 PIECES = 1_000
 """Most parts that are encoded in one call, if a text is split into many."""
 SLICE_CHARACTERS = 32_768
@@ -46,6 +48,8 @@ WHOLE_CHARACTERS = 131_072
 """Length up to which a text is encoded whole: with a token for each character, it takes some ten megabytes."""
 CUT_TOKENS = 128
 """Upper bound of the ids that a cut through a text adds, in the last word before it and the first word after it."""
+LOOP_VALUES = 2_000
+"""Most values in the arguments of tool calls that are parsed and written on the event loop."""
 LONGEST_RUN = 3
 """Longest run of characters that a vocabulary's pattern groups from any start: digits, in cl100k and Llama 3. A cut
 inside a run shifts all groups after it."""
@@ -133,43 +137,47 @@ class Tokenizer:
         return self._chat_template is None or self._chat_template.takes_later_system
 
     def encode(
-        self, text: str, limit_tokens: int | None = None, tenant: str = "", new_text: NewText | None = None
+        self, text: str, limit_tokens: int | None = None, tenant: str = "", allowance: LoopAllowance | None = None
     ) -> list[int]:
         """The ids of a prompt as the engine would encode it (with the model's begin-of-text token, if it has one),
-        except that control strings in the prompt stay text. tenant, new_text: see `plain_ids`."""
-        return [*self.leading_ids, *self.plain_ids(text, limit_tokens, tenant, new_text)]
+        except that control strings in the prompt stay text. tenant, allowance: see `plain_ids`."""
+        return [*self.leading_ids, *self.plain_ids(text, limit_tokens, tenant, allowance)]
 
     def count(self, text: str) -> int:
         """Number of ids that `encode` returns."""
         return len(self.encode(text))
 
     def plain_ids(
-        self, text: str, limit_tokens: int | None = None, tenant: str = "", new_text: NewText | None = None
+        self, text: str, limit_tokens: int | None = None, tenant: str = "", allowance: LoopAllowance | None = None
     ) -> list[int]:
         """The ids of a part of a prompt, without leading ids and with control strings as text. tenant: the organization
-        whose cached segments are used; empty for no cache. new_text: see `chat_ids`."""
-        if new_text is not None and self._has_loose_controls:
-            raise TooNew
+        whose cached segments are used; empty for no cache. allowance: see `chat_ids`."""
+        if allowance is not None and self._has_loose_controls:
+            raise NeedsThread
         if tenant and self._encodes_parts and len(text) >= CACHED_CHARACTERS:
             with contextlib.suppress(ContextTooLong, _SpelledControl):  # only the whole text gives its count and ids
-                return self._encode_parts(text, limit_tokens, tenant, new_text)
-        if new_text is not None:
-            new_text.spend([text])
+                return self._encode_parts(text, limit_tokens, tenant, allowance)
+        if allowance is not None:
+            allowance.spend([text])
         return self._encode_plain(text, limit_tokens)
 
-    def _encode_parts(self, text: str, limit_tokens: int | None, tenant: str, new_text: NewText | None) -> list[int]:
+    def _encode_parts(
+        self, text: str, limit_tokens: int | None, tenant: str, allowance: LoopAllowance | None
+    ) -> list[int]:
         """Encode text without encoding the parts again that the tenant has sent before."""
         self.require_fitting(require_sound(text), limit_tokens)
 
         def encode(new: list[str]) -> list[list[int]]:
-            if new_text is not None:
-                new_text.spend(new)
-            return self._encode_batch(new, limit_tokens)
+            if allowance is not None:
+                allowance.spend(new)
+            encodings = self._encodings(new)
+            _require_room(sum(map(len, encodings)), limit_tokens)
+            return [self._without_controls(encoding.ids) for encoding in encodings]
 
         ids: list[int] = []
         *before, last = parts(text)
-        if new_text is not None:
-            new_text.spend([last])
+        if allowance is not None:
+            allowance.spend([last])
         # one call for many parts, because each call gives the interpreter lock away and waits for it again
         for batch in _batches(before):
             for found in self._segments.all_ids(tenant, batch, encode):
@@ -177,10 +185,12 @@ class Tokenizer:
             _require_room(len(ids), limit_tokens)
         return ids + self._without_controls(self._encode(self._plain, last, limit_tokens, already=len(ids)))
 
-    def _encode_batch(self, texts: list[str], limit_tokens: int | None) -> list[list[int]]:
-        encodings = self._plain.encode_batch_fast(texts, add_special_tokens=False)
-        _require_room(sum(map(len, encodings)), limit_tokens)
-        return [self._without_controls(encoding.ids) for encoding in encodings]
+    def _encodings(self, texts: list[str]) -> list[Any]:
+        """Encode texts, few of them one by one: several at once wait for the process's pool of threads, and so for the
+        large prompts of others."""
+        if sum(map(len, texts)) > ALONE_CHARACTERS:
+            return list(self._plain.encode_batch_fast(texts, add_special_tokens=False))
+        return [self._plain.encode_batch_fast([text], add_special_tokens=False)[0] for text in texts]
 
     def _without_controls(self, ids: list[int]) -> list[int]:
         """The ids of a part. Raises _SpelledControl if one is a control token's: `_encode_plain` cuts the whole text at
@@ -193,8 +203,7 @@ class Tokenizer:
         """Number of ids of each text alone; joined, the texts have about as many, usually fewer."""
         counts: list[int] = []
         for first in range(0, len(texts), PIECES):
-            encodings = self._plain.encode_batch_fast(list(texts[first : first + PIECES]), add_special_tokens=False)
-            counts += [len(encoding) for encoding in encodings]
+            counts += [len(encoding) for encoding in self._encodings(list(texts[first : first + PIECES]))]
         return counts
 
     def least_tokens(self, size_bytes: int) -> int:
@@ -220,11 +229,12 @@ class Tokenizer:
         check: Check | None = None,
         variables: Mapping[str, TemplateValue] | None = None,
         tenant: str = "",
-        new_text: NewText | None = None,
+        allowance: LoopAllowance | None = None,
     ) -> Sequence[int]:
         """The ids of a conversation with the assistant's turn opened. check: see `ChatTemplate.prepared`. variables:
         see `ChatTemplate.render`. tenant: the organization whose cached segments are used; empty for no cache.
-        new_text: the allowance of text that is not cached; None for no limit. Raises TooNew above it.
+        allowance: for a call on the event loop; None in a thread. Raises NeedsThread above it, and for prompts that
+        the cache does not serve.
 
         The ids are equal to Hugging Face's `apply_chat_template(messages, tools, add_generation_prompt=True)` unless
         user text contains a control string, which stays text here. Raises UnsupportedField if the model has no chat
@@ -233,8 +243,10 @@ class Tokenizer:
         template = self._tool_template if tools and self._tool_template is not None else self._chat_template
         if template is None:
             raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
-        if new_text is not None and (self._has_loose_controls or not self._encodes_segments):
-            raise TooNew
+        if allowance is not None and (
+            self._has_loose_controls or not self._encodes_segments or _call_values(messages) > LOOP_VALUES
+        ):
+            raise NeedsThread
         require_bounded(tools, "tools", self.bounds)
         # before escaping, because JSON text can spell a control string in ways that only parsing reveals
         messages = template.prepared(messages, self.bounds, check)
@@ -243,13 +255,14 @@ class Tokenizer:
             rendered = template.render(messages, tools, variables)
             if tenant and self._encodes_segments and len(rendered) >= CACHED_CHARACTERS:
                 with contextlib.suppress(ContextTooLong):  # the error must report the whole prompt's count
-                    return self._encode_segments(rendered, limit_tokens, tenant, new_text)
-            if new_text is not None:
-                new_text.spend([rendered])
+                    return self._encode_segments(rendered, limit_tokens, tenant, allowance)
+            if allowance is not None:
+                allowance.spend([rendered])
             return self._encode(self._parsing, rendered, limit_tokens)
-        if new_text is not None:
-            raise TooNew
-        escape.replace()
+        if allowance is not None:
+            raise NeedsThread
+        if escape.needed:
+            escape.replace()
         rendered = template.render(escape.messages, escape.tools, variables)
         ids: list[int] = []
         for part in self._control.split(rendered):
@@ -260,14 +273,14 @@ class Tokenizer:
         return ids
 
     def _encode_segments(
-        self, rendered: str, limit_tokens: int | None, tenant: str, new_text: NewText | None
+        self, rendered: str, limit_tokens: int | None, tenant: str, allowance: LoopAllowance | None
     ) -> array[int]:
         """Encode text with control tokens, without encoding segments again that the tenant has sent before."""
         self.require_fitting(require_sound(rendered), limit_tokens)
 
         def encode(new: list[str]) -> Iterator[list[int]]:
-            if new_text is not None:
-                new_text.spend(new)
+            if allowance is not None:
+                allowance.spend(new)
             encoded_tokens = 0
             for text in new:
                 found = self._encode_plain(text, limit_tokens, already=encoded_tokens)
@@ -449,6 +462,12 @@ class Tokenizer:
 
 class _SpelledControl(Exception):
     """The vocabulary has a control string as an ordinary token."""
+
+
+def _call_values(messages: Sequence[JsonObject]) -> int:
+    """About the number of values in the arguments of tool calls, which are parsed."""
+    calls = [message["tool_calls"] for message in messages if message.get("tool_calls")]
+    return sum(map(separators, texts(calls))) if calls else 0
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

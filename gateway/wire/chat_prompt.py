@@ -11,7 +11,8 @@ from contracts.errors import WrongEndpoint
 from contracts.generation import ChatPrompt
 from contracts.prefix import holds_more_than_text
 from engines.drivers.base import Capabilities
-from engines.tokenizer.segment_cache import NewText
+from engines.tokenizer.off_loop import KNOWN_CONVERSATION_BYTES
+from engines.tokenizer.segment_cache import LoopAllowance
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
 from gateway.wire.prepared import Counted, Target, estimate
@@ -78,14 +79,14 @@ async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> Sequ
                 require_plain(tokenizer, both, f"messages[{index + prompt.merged if index else 0}].{name}")
         require_plain(tokenizer, tools, "tools")
 
-    def ids(new_text: NewText | None) -> Sequence[int]:
+    def ids(allowance: LoopAllowance | None) -> Sequence[int]:
         check = None if target.capabilities.literal_text else require_plain_messages
         return tokenizer.chat_ids(
             messages, tools or None, target.model.context_tokens, check, prompt.template_kwargs, organization_id,
-            new_text,
+            allowance,
         )  # fmt: skip
 
-    return await target.tokenizer.run_known(organization_id, (messages, tools), ids)
+    return await target.tokenizer.run_known(organization_id, (messages, tools), ids, KNOWN_CONVERSATION_BYTES)
 
 
 def _json_bytes(prompt: ChatPrompt) -> int:

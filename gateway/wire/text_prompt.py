@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contracts.errors import InvalidField, UnsupportedField
 from contracts.generation import TextPrompt
-from engines.tokenizer.segment_cache import NewText
+from engines.tokenizer.segment_cache import LoopAllowance
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
@@ -37,7 +37,7 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
     for text in texts:
         tokenizer.tokenizer.require_fitting(require_sound(text), target.model.context_tokens)
     encoded = await tokenizer.run_known(
-        organization_id, texts, lambda new_text: _ids(asked, target, tokenizer.tokenizer, organization_id, new_text)
+        organization_id, texts, lambda allowance: _ids(asked, target, tokenizer.tokenizer, organization_id, allowance)
     )
     counts = [len(ids) for ids in encoded]
     sent = TextPrompt(tuple(encoded), echo=echo) if target.capabilities.token_prompts else asked
@@ -45,10 +45,10 @@ async def counted_texts(asked: TextPrompt, target: Target, organization_id: str)
 
 
 def _ids(
-    asked: TextPrompt, target: Target, tokenizer: Tokenizer, organization_id: str, new_text: NewText | None
+    asked: TextPrompt, target: Target, tokenizer: Tokenizer, organization_id: str, allowance: LoopAllowance | None
 ) -> list[tuple[int, ...]]:
     def encode(text: str) -> tuple[int, ...]:
-        return tuple(tokenizer.encode(text, target.model.context_tokens, organization_id, new_text))
+        return tuple(tokenizer.encode(text, target.model.context_tokens, organization_id, allowance))
 
     encoded = [
         encode(prompt) or _document_start(tokenizer) if isinstance(prompt, str) else prompt for prompt in asked.prompts

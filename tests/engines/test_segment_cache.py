@@ -18,9 +18,9 @@ from engines.tokenizer.segment_cache import (
     PART_CHARACTERS,
     SEARCHED_CHARACTERS,
     SEGMENT_BYTES,
-    NewText,
+    LoopAllowance,
+    NeedsThread,
     SegmentCache,
-    TooNew,
     cuts_words,
     parts,
 )
@@ -116,8 +116,8 @@ def test_segments_are_encoded_like_the_whole(turns: list[tuple[str, str]]) -> No
             except InvalidField:  # the template's own rules
                 return
             assert list(TOKENIZER.chat_ids(messages[:end], tenant="tenant")) == expected
-            with contextlib.suppress(TooNew):  # it seems to hold a control string, so it has no segments
-                assert list(TOKENIZER.chat_ids(messages[:end], tenant="tenant", new_text=NewText(0))) == expected
+            with contextlib.suppress(NeedsThread):  # it seems to hold a control string, so it has no segments
+                assert list(TOKENIZER.chat_ids(messages[:end], tenant="tenant", allowance=LoopAllowance(0))) == expected
 
 
 def trained(name: str) -> tokenizers.Tokenizer:
@@ -215,18 +215,18 @@ def test_a_file_that_is_typed_is_encoded_like_a_new_one_and_only_where_it_change
     tokenizer, text = Tokenizer.load(folder), Path(tokenizing.__file__).read_text()
     expected = [tokenizer.plain_ids(text[:end]) for end in range(8_000, 8_020)]
     encoded: list[str] = []
-    encode, encode_batch = tokenizer._encode, tokenizer._encode_batch
+    encode, encodings = tokenizer._encode, tokenizer._encodings
 
     def counted(backend: Any, text: str, limit_tokens: int | None, already: int = 0) -> list[int]:
         encoded.append(text)
         return encode(backend, text, limit_tokens, already)
 
-    def counted_batch(texts: list[str], limit_tokens: int | None) -> list[list[int]]:
+    def counted_parts(texts: list[str]) -> list[Any]:
         encoded.extend(texts)
-        return encode_batch(texts, limit_tokens)
+        return encodings(texts)
 
     monkeypatch.setattr(tokenizer, "_encode", counted)
-    monkeypatch.setattr(tokenizer, "_encode_batch", counted_batch)
+    monkeypatch.setattr(tokenizer, "_encodings", counted_parts)
     assert tokenizer.plain_ids(text[:8_000], tenant="a") == expected[0]
     for end, ids in enumerate(expected, 8_000):
         encoded.clear()
@@ -243,17 +243,42 @@ def test_a_file_that_is_typed_is_encoded_like_a_new_one_and_only_where_it_change
 def test_the_new_parts_of_a_text_are_encoded_in_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "what is in it? " * 8_000
     tokenizer, calls = Tokenizer.load(FOLDER), list[int]()
-    encode_batch = tokenizer._encode_batch
+    encodings = tokenizer._encodings
 
-    def counted(texts: list[str], limit_tokens: int | None) -> list[list[int]]:
+    def counted(texts: list[str]) -> list[Any]:
         calls.append(len(texts))
-        return encode_batch(texts, limit_tokens)
+        return encodings(texts)
 
-    monkeypatch.setattr(tokenizer, "_encode_batch", counted)
+    monkeypatch.setattr(tokenizer, "_encodings", counted)
     expected = tokenizer.plain_ids(text)
     assert tokenizer.plain_ids(text, tenant="tenant") == expected
     assert 0 < len(calls) <= len(text) // tokenizing.SLICE_CHARACTERS + 1
     assert tokenizer.plain_ids(text, tenant="tenant") == expected
+
+
+def test_few_new_parts_do_not_wait_for_the_pool_that_encodes_large_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watched:
+        def __init__(self, backend: Any) -> None:
+            self.pre_tokenizer, self.encode_batch_fast = backend.pre_tokenizer, self.encode_one
+            self._backend = backend
+
+        def encode_one(self, texts: list[str], *, add_special_tokens: bool) -> Any:
+            assert len(texts) == 1, "several texts are encoded in the pool"
+            return self._backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+
+    tokenizer, text = Tokenizer.load(FOLDER), "".join(f"what is it {number} " for number in range(200))
+    expected = tokenizer.plain_ids(text)
+    assert len(text) > tokenizing.CACHED_CHARACTERS
+    monkeypatch.setattr(tokenizer, "_plain", Watched(tokenizer._plain))
+    assert tokenizer.plain_ids(text, tenant="tenant") == expected
+    assert sum(tokenizer.plain_counts(["a b", "c d"])) == 4
+
+
+def test_a_lookup_does_not_wait_for_a_thread_that_stores() -> None:
+    cache = SegmentCache()
+    cache.all_ids("tenant", ["a"], lambda texts: [[1]])
+    with cache._lock:
+        assert [list(ids) for ids in cache.all_ids("tenant", ["a"], lambda texts: pytest.fail("not found"))] == [[1]]
 
 
 def test_a_boundary_is_not_searched_through_a_long_text_without_one() -> None:

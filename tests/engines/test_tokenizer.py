@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from contracts.errors import ConfigError, InvalidField, UnsupportedField
 from engines.tokenizer.folder import TokenizerFolder
 from engines.tokenizer.off_loop import INLINE_BYTES, OffLoopTokenizer
-from engines.tokenizer.segment_cache import NewText, TooNew
+from engines.tokenizer.segment_cache import LoopAllowance, NeedsThread
 from engines.tokenizer.template import ChatTemplate
 from engines.tokenizer.text_stream import BytesTextStream, WindowTextStream
 from engines.tokenizer.tokenizer import Tokenizer
@@ -178,10 +178,10 @@ def test_a_control_string_hidden_by_normalisation_is_found(tmp_path: Path) -> No
     messages = [{"role": "user", "content": hidden}]
     ids = tokenizer.chat_ids(messages)
     assert [id_ for id_ in ids if id_ in tokenizer.control_ids] == [chat_id(tokenizer, "<|end|>")]
-    with pytest.raises(TooNew):  # the search encodes the whole prompt
-        tokenizer.encode("x", None, "acme", NewText(9))
-    with pytest.raises(TooNew):
-        tokenizer.chat_ids(messages, tenant="acme", new_text=NewText(99))
+    with pytest.raises(NeedsThread):  # the search encodes the whole prompt
+        tokenizer.encode("x", None, "acme", LoopAllowance(9))
+    with pytest.raises(NeedsThread):
+        tokenizer.chat_ids(messages, tenant="acme", allowance=LoopAllowance(99))
 
 
 def test_a_piece_of_the_vocabulary_that_is_a_control_string_stays_text(tmp_path: Path) -> None:

@@ -23,10 +23,17 @@ from hypothesis import strategies as st
 from contracts.errors import ContextTooLong, InvalidField
 from engines.tokenizer.fair_executor import FairExecutor
 from engines.tokenizer.longest import NFC_SHRINKS
-from engines.tokenizer.off_loop import INLINE_BYTES, KNOWN_BYTES, VALUE_BYTES, OffLoopTokenizer
-from engines.tokenizer.segment_cache import NewText, TooNew
+from engines.tokenizer.off_loop import (
+    INLINE_BYTES,
+    KNOWN_CONVERSATION_BYTES,
+    KNOWN_TEXT_BYTES,
+    VALUE_BYTES,
+    OffLoopTokenizer,
+)
+from engines.tokenizer.segment_cache import LoopAllowance, NeedsThread
 from engines.tokenizer.tokenizer import CUT_TOKENS, SLICE_CHARACTERS, Tokenizer
 from tests.engines.test_tokenizer import write_model
+from tests.engines.test_tokenizer_text import call_with
 
 MODELS = Path(__file__).parents[2] / "models"
 STANDSTILL_S = 0.05
@@ -246,11 +253,14 @@ async def test_a_known_conversation_is_continued_on_the_loop(chat: Tokenizer) ->
             return await super().run(tenant, size_bytes, work)
 
     off_loop = OffLoopTokenizer(chat, executor := Counting())
-    known = [{"role": "user", "content": "word " * (KNOWN_BYTES // 10)}, {"role": "assistant", "content": "Yes."}]
+    known = [
+        {"role": "user", "content": "word " * (KNOWN_CONVERSATION_BYTES // 10)},
+        {"role": "assistant", "content": "Yes."},
+    ]
     few_new = [*known, {"role": "user", "content": "word " * (INLINE_BYTES // 10)}]
     many_new = [*known, {"role": "user", "content": "words " * (INLINE_BYTES // 6 + 1)}]
-    too_long = [*known, {"role": "user", "content": "word " * (KNOWN_BYTES // 9)}]
-    too_many = [*known, *[{"role": "user", "content": "a"}] * (KNOWN_BYTES // VALUE_BYTES // 3)]
+    too_long = [*known, {"role": "user", "content": "word " * (KNOWN_CONVERSATION_BYTES // 9)}]
+    too_many = [*known, *[{"role": "user", "content": "a"}] * (KNOWN_CONVERSATION_BYTES // VALUE_BYTES // 3)]
     escaped = [*known, {"role": "user", "content": "<|end|>"}]
     for messages, tenant, runs in (
         *((known, "acme", 1), (known, "acme", 1), (few_new, "acme", 1), (known, "zeta", 2), (known, "", 3)),
@@ -262,12 +272,43 @@ async def test_a_known_conversation_is_continued_on_the_loop(chat: Tokenizer) ->
     executor.close()
 
 
-def test_a_conversation_with_control_strings_is_not_tried_on_the_loop(
+async def test_what_needs_a_thread_is_not_done_on_the_loop_first(
     chat: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engines.tokenizer.escape.Escape.replace", lambda _: pytest.fail("it takes milliseconds"))
-    with pytest.raises(TooNew):
-        chat.chat_ids([{"role": "user", "content": "<|end|>" * 9_000}], tenant="acme", new_text=NewText(MEGABYTE))
+    def needs_thread(messages: list[dict[str, Any]]) -> None:
+        with pytest.raises(NeedsThread):
+            chat.chat_ids(messages, tenant="acme", allowance=LoopAllowance(MEGABYTE))
+
+    monkeypatch.setattr("engines.tokenizer.escape.Escape.replace", lambda _: pytest.fail("14 ms for 128 KiB"))
+    needs_thread([{"role": "user", "content": "<|end|>" * 9_000}])
+    monkeypatch.setattr("engines.tokenizer.template.parsed_arguments", lambda *_: pytest.fail("90 ms for 128 KiB"))
+    needs_thread([call_with('{"a":[' + "1," * (KNOWN_CONVERSATION_BYTES // 3) + "1]}")])
+    needs_thread([call_with('{"a":[' + '"a<b",' * (KNOWN_CONVERSATION_BYTES // 9) + "1]}")])
+
+    attempts: list[bool] = []
+    off_loop = OffLoopTokenizer(chat)
+
+    def work(allowance: LoopAllowance | None) -> str:
+        attempts.append(allowance is not None)
+        if allowance is not None:
+            allowance.spend(["x" * (INLINE_BYTES - 63)])
+        return "done"
+
+    for tenant, prompt, tried in (
+        *(("acme", "x" * INLINE_BYTES, [False]), ("acme", [9] * (INLINE_BYTES // 4), [False])),
+        *(("", "x" * (INLINE_BYTES + 1), [False]), ("acme", "x" * (INLINE_BYTES + 1), [True, False])),
+        *(("acme", [10**3_000] * 100, [False]), ("acme", "x" * (KNOWN_TEXT_BYTES + 1), [False])),
+    ):
+        attempts.clear()
+        assert await off_loop.run_known(tenant, prompt, work) == "done"
+        assert attempts == tried
+    off_loop.close()
+
+
+def test_many_short_new_texts_need_a_thread(chat: Tokenizer) -> None:
+    messages = [{"role": "user", "content": f"{number}"} for number in range(500)]
+    with pytest.raises(NeedsThread):
+        chat.chat_ids(messages, tenant="many", allowance=LoopAllowance(INLINE_BYTES))
 
 
 # Bytes that cannot fit

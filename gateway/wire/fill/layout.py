@@ -14,7 +14,7 @@ from contracts.errors import ContextTooLong, UnsupportedField
 from contracts.generation import Sampling, TextPrompt
 from engines.drivers.base import Capabilities
 from engines.tokenizer.fill import FillTemplate
-from engines.tokenizer.segment_cache import NewText
+from engines.tokenizer.segment_cache import LoopAllowance, NeedsThread
 from engines.tokenizer.sound import require_sound
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
@@ -103,9 +103,9 @@ async def _laid_out(
         for text in texts:
             tokenizer.tokenizer.require_fitting(len(text.encode()), target.model.context_tokens)
 
-    def healed(new_text: NewText | None) -> LaidOut:
+    def healed(allowance: LoopAllowance | None) -> LaidOut:
         cut = opened_at(tokenizer.tokenizer)
-        return _healed(gap, room, cut, target, tokenizer.tokenizer, organization_id, new_text)
+        return _healed(gap, room, cut, target, tokenizer.tokenizer, organization_id, allowance)
 
     return await tokenizer.run_known(organization_id, texts, healed)
 
@@ -127,30 +127,27 @@ def _healed(
     target: Target,
     tokenizer: Tokenizer,
     organization_id: str,
-    new_text: NewText | None,
+    allowance: LoopAllowance | None,
 ) -> LaidOut:
     """The layout with the prefix up to `cut`; the output must begin with the rest of the prefix."""
     before = msgspec.structs.replace(gap, prefix=gap.prefix[:cut])
-    laid_out = _layout(before, room, target, tokenizer, organization_id, new_text)
+    laid_out = _layout(before, room, target, tokenizer, organization_id, allowance)
     if cut == len(gap.prefix):
         return laid_out
     return msgspec.structs.replace(laid_out, counted=laid_out.counted.beginning_with(gap.prefix[cut:]))
 
 
 def _layout(
-    gap: Gap, room: int, target: Target, tokenizer: Tokenizer, organization_id: str, new_text: NewText | None
+    gap: Gap, room: int, target: Target, tokenizer: Tokenizer, organization_id: str, allowance: LoopAllowance | None
 ) -> LaidOut:
-    template = target.fill
+    if gap.snippets:  # like windows, they are counted, and no cache spares that
+        _require_thread(allowance)
+    template, counts = target.fill, tokenizer.plain_counts
     assert template is not None
     limit = None if target.model.fim.window else target.model.context_tokens
 
     def encode(text: str) -> list[int]:
-        return tokenizer.plain_ids(text, limit, organization_id, new_text)
-
-    def counts(texts: Sequence[str]) -> list[int]:
-        if new_text is not None:
-            new_text.spend(texts)
-        return tokenizer.plain_counts(texts)
+        return tokenizer.plain_ids(text, limit, organization_id, allowance)
 
     marks = len(tokenizer.leading_ids) + template.marks
     if target.model.fim.window:
@@ -179,6 +176,7 @@ def _layout(
     text_room = room - marks - len(files) - counts([head])[0]
     shown = Window(0, len(gap.suffix))
     if target.model.fim.window and len(gap.prefix) + len(gap.suffix) > text_room * LOOKED_AT:
+        _require_thread(allowance)
         shown = window(gap.prefix, gap.suffix, max(0, text_room), counts)
     ids = ids_of(shown)
     while len(ids) > room:
@@ -189,6 +187,7 @@ def _layout(
             text_room = min(text_room, room) - max(1, len(ids) - room)
         if text_room < 0:
             head, files = "", []
+        _require_thread(allowance)
         shown = window(gap.prefix, gap.suffix, max(0, text_room), counts)
         ids = ids_of(shown)
     prefix, suffix = head + gap.prefix[shown.start :], gap.suffix[: shown.end]
@@ -200,6 +199,11 @@ def _layout(
     counted = Counted(prompt, len(ids), len(ids), True, len(ids))
     ends = ends_of(template, target.capabilities)
     return LaidOut(counted, suffix, shown != Window(0, len(gap.suffix)), ends=ends)
+
+
+def _require_thread(allowance: LoopAllowance | None) -> None:
+    if allowance is not None:
+        raise NeedsThread
 
 
 def ends_of(template: FillTemplate, capabilities: Capabilities) -> Ends:

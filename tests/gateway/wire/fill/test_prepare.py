@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from contracts.generation import TextPrompt
 from engines.drivers import registry as drivers
 from engines.tokenizer.fill import FAMILIES, FillTemplate
 from engines.tokenizer.tokenizer import Tokenizer
+from gateway.wire.fill import layout
 from gateway.wire.fill.layout import Ends, ends_of
 from gateway.wire.fill.prepare import FILL_DEFAULT_MAX_TOKENS, prepare_fill
 from gateway.wire.fill.request import Filled, FillRequest
@@ -278,6 +280,29 @@ async def test_snippets_take_a_quarter_at_most_and_the_first_stay() -> None:
     small, large = Snippet("a.py", "a = 1\n"), Snippet("b.py", "b = 1\n" * 100)
     one = await fill(where, "x", "", snippets=(small,))
     assert ids_of(await fill(where, "x", "", snippets=(small, large, small))) == ids_of(one)
+
+
+@pytest.mark.parametrize(("counted", "text", "snippets"), [
+    ("window", "\n" * 30_000, 0), ("within", "", 20), ("within", "x = 1\n" * 2_000, 1)
+])  # fmt: skip
+async def test_a_gap_whose_texts_are_counted_is_laid_out_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, counted: str, text: str, snippets: int
+) -> None:
+    """Counts are not cached: on the event loop, the window of a file of empty lines took 19 ms."""
+    count, threads = getattr(layout, counted), set[threading.Thread]()
+
+    def watched(*arguments: Any) -> Any:
+        threads.add(threading.current_thread())
+        return count(*arguments)
+
+    monkeypatch.setattr(layout, counted, watched)
+    where = target(CODE, context_tokens=8_000)
+    for _ in range(2):
+        await fill(where, text, text, snippets=(Snippet("a.py", "a = 1\n" * 100),) * snippets)
+    assert threads
+    assert threading.current_thread() not in threads
+    assert where.tokenizer is not None
+    where.tokenizer.close()
 
 
 async def test_an_engine_that_takes_text_gets_the_window_as_text() -> None:
