@@ -60,6 +60,10 @@ class ControlTokens:
                     return True
         return False
 
+    def marks(self, text: str) -> int:
+        """The number of characters with which a control string begins or ends."""
+        return sum(map(text.count, self._ends))
+
     def risky(self, text: str) -> bool:
         """Whether the text contains a control string, or could form one together with adjacent text."""
         if not self.possible((text,)):

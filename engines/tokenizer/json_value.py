@@ -69,7 +69,10 @@ def size_up_to(value: Any, most_bytes: int, value_bytes: int = 1) -> int:
     while left and size <= most_bytes:
         inner = left.pop()
         if isinstance(inner, str):
-            size += len(inner) if inner.isascii() else len(inner.encode("utf-8", "surrogatepass"))
+            if inner.isascii() or len(inner) > most_bytes - size:
+                size += len(inner)
+            else:
+                size += len(inner.encode("utf-8", "surrogatepass"))
         elif isinstance(inner, dict | list | tuple):
             size += len(inner) * value_bytes
             if size <= most_bytes:

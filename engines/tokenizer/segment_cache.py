@@ -63,7 +63,8 @@ class LoopAllowance:
 
 
 class SegmentCache:
-    """The cached segments of one model. Safe to use from several threads."""
+    """The cached segments of one model. Safe to use from several threads, because Python's interpreter lock makes each
+    operation of the dictionary atomic."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit_bytes = limit_bytes

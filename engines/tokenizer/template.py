@@ -22,7 +22,8 @@ from contracts.engine_parameters import TemplateValue
 from contracts.errors import ConfigError, InvalidField, UnsupportedField, in_words
 from contracts.printable import excerpt
 from engines.tokenizer.json_value import JsonBounds, parsed_arguments, require_bounded
-from engines.tokenizer.template_sandbox import PRODUCED, Allowance, TemplateEnvironment, TooCostly
+from engines.tokenizer.segment_cache import NeedsThread
+from engines.tokenizer.template_sandbox import CPU_S, LOOP_CPU_S, PRODUCED, Allowance, TemplateEnvironment, TooCostly
 
 logger = logging.getLogger(__name__)
 JsonObject = dict[str, Any]
@@ -104,20 +105,25 @@ class ChatTemplate:
         messages: Sequence[JsonObject],
         tools: Sequence[JsonObject] | None,
         variables: Mapping[str, TemplateValue] | None = None,
+        *,
+        on_loop: bool = False,
     ) -> str:
         """The prompt text, with the assistant's turn opened. variables: the template's own variables, validated by
-        `template_variables`. Raises InvalidField if the template refuses or fails.
+        `template_variables`. Raises InvalidField if the template refuses or fails, and NeedsThread if it takes too long
+        on the event loop.
 
         A template's own refusal is meant for the client; jinja2's message about a failure is not.
         """
         try:
-            return self._rendered(messages, tools, variables)
+            return self._rendered(messages, tools, variables, LOOP_CPU_S if on_loop else CPU_S)
         except _Refused as refused:
             # the refusal may quote a message that contains marks of `Escape`
             reason = str(refused)[:REFUSAL_CHARACTERS].encode("utf-8", "replace").decode()
             raise InvalidField(f"The model's chat template refused: {reason}", param="messages") from None
         # a template may fail in any way on a conversation that its author did not foresee
         except Exception as error:
+            if on_loop and isinstance(error, TooCostly):
+                raise NeedsThread from None
             logger.warning("a chat template failed: %s", in_words(error)[:REFUSAL_CHARACTERS])
             raise InvalidField(
                 "This model's chat template fails on these messages: it does not support this order of roles, or one "
@@ -130,8 +136,9 @@ class ChatTemplate:
         messages: Sequence[JsonObject],
         tools: Sequence[JsonObject] | None,
         variables: Mapping[str, TemplateValue] | None = None,
+        cpu_s: float = CPU_S,
     ) -> str:
-        self._allowance.begin()
+        self._allowance.begin(cpu_s)
         context = self._template.new_context(
             dict(
                 variables or {},

@@ -28,6 +28,8 @@ from jinja2.visitor import NodeTransformer
 from engines.tokenizer.json_value import size_up_to
 
 CPU_S = 3.0
+LOOP_CPU_S = 0.002
+"""The same on the event loop."""
 """CPU time of one rendering. The largest accepted conversation takes a tenth of this."""
 PRODUCED = 1 << 27
 """Characters that one rendering may produce, including intermediate values. A list's item counts as several."""
@@ -66,11 +68,11 @@ class Allowance(threading.local):
     left: int
     steps: Iterator[None]
 
-    def begin(self) -> None:
+    def begin(self, cpu_s: float = CPU_S) -> None:
         """Grant a rendering its allowance."""
         self.left = PRODUCED
         # implemented in C, except for one reading of the clock in CHECKED_STEPS steps
-        self.steps = itertools.chain.from_iterable(_steps(time.thread_time() + CPU_S))
+        self.steps = itertools.chain.from_iterable(_steps(cpu_s))
 
     def spend(self, characters: int) -> None:
         """Count a step and the characters that it produced. Raises TooCostly."""
@@ -96,11 +98,12 @@ class Allowance(threading.local):
                 raise TooCostly(f"it produces more than {PRODUCED} characters")
 
 
-def _steps(end_s: float) -> Iterator[Iterator[None]]:
+def _steps(cpu_s: float) -> Iterator[Iterator[None]]:
+    end_s = time.thread_time() + cpu_s
     for _ in range(STEPS // CHECKED_STEPS):
         yield itertools.repeat(None, CHECKED_STEPS)
         if time.thread_time() > end_s:
-            raise TooCostly(f"it takes more than {CPU_S:g} s of a core")
+            raise TooCostly(f"it takes more than {cpu_s:g} s of a core")
     raise TooCostly(f"it takes more than {STEPS:,} loop rounds and calls")
 
 

@@ -39,8 +39,8 @@ CACHED_CHARACTERS = 2_048
 """A shorter prompt is encoded whole, because looking up its segments would take longer."""
 LOCAL = frozenset({"ByteLevel", "Digits", "Punctuation", "Split", "Whitespace", "WhitespaceSplit"})
 """Types of pre-tokenizers that treat the beginning of a segment like that of a whole prompt."""
-ALONE_CHARACTERS = 4_096
-"""Total length up to which texts are encoded one by one."""
+FEW, ALONE_CHARACTERS = 16, 4_096
+"""Number of texts, and their total length, up to which they are encoded one by one."""
 PIECES = 1_000
 """Most parts that are encoded in one call, if a text is split into many."""
 SLICE_CHARACTERS = 32_768
@@ -48,8 +48,12 @@ WHOLE_CHARACTERS = 131_072
 """Length up to which a text is encoded whole: with a token for each character, it takes some ten megabytes."""
 CUT_TOKENS = 128
 """Upper bound of the ids that a cut through a text adds, in the last word before it and the first word after it."""
-LOOP_VALUES = 2_000
-"""Most values in the arguments of tool calls that are parsed and written on the event loop."""
+LOOP_SEPARATORS = 1_000
+"""Most commas and brackets in the arguments of tool calls that are parsed on the event loop."""
+LOOP_MARKS = 256
+"""Most characters that may begin or end control strings in a conversation that is searched on the event loop."""
+_COSTLY = re.compile(r"\d{400}|\\u00")
+"""Numbers whose digits take long to convert, and escapes that may hide a control string."""
 LONGEST_RUN = 3
 """Longest run of characters that a vocabulary's pattern groups from any start: digits, in cl100k and Llama 3. A cut
 inside a run shifts all groups after it."""
@@ -188,7 +192,7 @@ class Tokenizer:
     def _encodings(self, texts: list[str]) -> list[Any]:
         """Encode texts, few of them one by one: several at once wait for the process's pool of threads, and so for the
         large prompts of others."""
-        if sum(map(len, texts)) > ALONE_CHARACTERS:
+        if len(texts) > FEW or sum(map(len, texts)) > ALONE_CHARACTERS:
             return list(self._plain.encode_batch_fast(texts, add_special_tokens=False))
         return [self._plain.encode_batch_fast([text], add_special_tokens=False)[0] for text in texts]
 
@@ -243,16 +247,14 @@ class Tokenizer:
         template = self._tool_template if tools and self._tool_template is not None else self._chat_template
         if template is None:
             raise UnsupportedField("This model has no chat template; use /v1/completions.", param="messages")
-        if allowance is not None and (
-            self._has_loose_controls or not self._encodes_segments or _call_values(messages) > LOOP_VALUES
-        ):
+        if allowance is not None and (not self._encodes_segments or self._takes_long(messages, tools)):
             raise NeedsThread
         require_bounded(tools, "tools", self.bounds)
         # before escaping, because JSON text can spell a control string in ways that only parsing reveals
         messages = template.prepared(messages, self.bounds, check)
         escape = Escape(self._control, messages, tools)
         if not escape.needed and not self._has_loose_controls:
-            rendered = template.render(messages, tools, variables)
+            rendered = template.render(messages, tools, variables, on_loop=allowance is not None)
             if tenant and self._encodes_segments and len(rendered) >= CACHED_CHARACTERS:
                 with contextlib.suppress(ContextTooLong):  # the error must report the whole prompt's count
                     return self._encode_segments(rendered, limit_tokens, tenant, allowance)
@@ -272,9 +274,17 @@ class Tokenizer:
                 ids.extend(self._encode_plain(escape.restore(part), limit_tokens, already=len(ids)))
         return ids
 
+    def _takes_long(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> bool:
+        """Whether the search for control strings may take milliseconds, or the parsing of tool calls' arguments."""
+        if self._has_loose_controls or self._control.marks("".join(texts((messages, tools)))) > LOOP_MARKS:
+            return True
+        calls = [message["tool_calls"] for message in messages if message.get("tool_calls")]
+        written = texts(calls) if calls else ()
+        return sum(map(separators, written)) > LOOP_SEPARATORS or any(map(_COSTLY.search, written))
+
     def _encode_segments(
         self, rendered: str, limit_tokens: int | None, tenant: str, allowance: LoopAllowance | None
-    ) -> array[int]:
+    ) -> Sequence[int]:
         """Encode text with control tokens, without encoding segments again that the tenant has sent before."""
         self.require_fitting(require_sound(rendered), limit_tokens)
 
@@ -298,7 +308,7 @@ class Tokenizer:
             else:
                 ids.extend(next(segments))
         _require_room(len(ids), limit_tokens)
-        return ids
+        return ids if allowance is not None else ids.tolist()
 
     def fill_ids(self, prefix: str, suffix: str, limit_tokens: int | None = None) -> list[int]:
         """The ids of a fill-in-the-middle prompt, in the model's training layout; the completion continues where the
@@ -462,12 +472,6 @@ class Tokenizer:
 
 class _SpelledControl(Exception):
     """The vocabulary has a control string as an ordinary token."""
-
-
-def _call_values(messages: Sequence[JsonObject]) -> int:
-    """About the number of values in the arguments of tool calls, which are parsed."""
-    calls = [message["tool_calls"] for message in messages if message.get("tool_calls")]
-    return sum(map(separators, texts(calls))) if calls else 0
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import ContextTooLong, InvalidField
 from engines.tokenizer.fair_executor import FairExecutor
+from engines.tokenizer.json_value import size_up_to
 from engines.tokenizer.longest import NFC_SHRINKS
 from engines.tokenizer.off_loop import (
     INLINE_BYTES,
@@ -285,6 +286,14 @@ async def test_what_needs_a_thread_is_not_done_on_the_loop_first(
     needs_thread([call_with('{"a":[' + "1," * (KNOWN_CONVERSATION_BYTES // 3) + "1]}")])
     needs_thread([call_with('{"a":[' + '"a<b",' * (KNOWN_CONVERSATION_BYTES // 9) + "1]}")])
 
+    needs_thread([call_with('{"a":' + "7" * 4_300 + "}")])
+    needs_thread([call_with('{"a":"' + "\\u003c|end|" * 100 + '"}')])
+    monkeypatch.setattr("engines.tokenizer.control.ControlTokens.risky", lambda *_: pytest.fail("6 ms for 128 KiB"))
+    needs_thread([{"role": "user", "content": "<" * KNOWN_CONVERSATION_BYTES}])
+    properties = {f"{number}": {"description": "x" * 20 + "<" + "x" * 20} for number in range(600)}
+    with pytest.raises(NeedsThread):
+        chat.chat_ids([{"role": "user", "content": "hi"}], [properties], tenant="acme", allowance=LoopAllowance(0))
+
     attempts: list[bool] = []
     off_loop = OffLoopTokenizer(chat)
 
@@ -305,10 +314,29 @@ async def test_what_needs_a_thread_is_not_done_on_the_loop_first(
     off_loop.close()
 
 
+def test_a_slow_template_is_not_rendered_on_the_loop(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{% for n in messages %}{% if m == n %}.{% endif %}{% endfor %}{% endfor %}"
+    tokenizer = Tokenizer.load(write_model(tmp_path, [], {"chat_template": template}))
+    messages = [{"role": "user", "content": "hi"}] * 400
+    with pytest.raises(NeedsThread):
+        tokenizer.chat_ids(messages, tenant="acme", allowance=LoopAllowance(MEGABYTE))
+    assert tokenizer.decode(tokenizer.chat_ids(messages)) == "." * len(messages) ** 2
+
+
 def test_many_short_new_texts_need_a_thread(chat: Tokenizer) -> None:
     messages = [{"role": "user", "content": f"{number}"} for number in range(500)]
     with pytest.raises(NeedsThread):
         chat.chat_ids(messages, tenant="many", allowance=LoopAllowance(INLINE_BYTES))
+
+
+def test_a_long_text_is_not_copied_to_compare_its_size() -> None:
+    class Long(str):
+        def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+            pytest.fail("it is longer than the limit")
+
+    assert size_up_to([Long("é" * 100)], 99) > 99
+    assert size_up_to(["é" * 100], 300) == 201
+    assert size_up_to([10**300], 300) > 300
 
 
 # Bytes that cannot fit
