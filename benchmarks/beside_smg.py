@@ -1,6 +1,7 @@
 """Gateway CPU per response and per token, compared with smg's: whole responses, bursts and paced streams.
 
-    python -m benchmarks.beside_smg --smg smg-venv/bin/smg [--rounds 5] [--requests 2000] [--streams 200] [--one-core]
+    python -m benchmarks.beside_smg --smg smg-venv/bin/smg [--rounds 5] [--requests 2000] [--clients 16]
+        [--streams 200] [--one-core]
 
 Both stand in front of a fake engine of their own and take turns. smg 1.13 (from PyPI) checks no keys, has no limits and
 keeps no ledger; Slipstream has all of them on, and no tokenizer. CPU is each gateway process' own, from
@@ -34,7 +35,6 @@ from tests.fakes.process import fake_engine
 from tests.waiting import START_S
 
 WHOLE_TOKENS = 16
-WORKERS = 16
 WARM_UP = 400
 TTFT_S = 0.02
 
@@ -52,15 +52,15 @@ class Cost(NamedTuple):
     """Median time to the first token of the paced streams."""
 
 
-async def cost(of: Side, requests: int, streams: int) -> Cost:
-    """Measure one round."""
+async def cost(of: Side, requests: int, clients: int, streams: int) -> Cost:
+    """Measure one round. clients: the number of requests at a time, except for paced streams."""
     await of.engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=WHOLE_TOKENS)
     before_us = of.cpu_us()
-    await closed_loop(of.client, requests, WORKERS, WHOLE_TOKENS, streamed=False)
+    await closed_loop(of.client, requests, clients, WHOLE_TOKENS, streamed=False)
     whole_us = (of.cpu_us() - before_us) / requests
     await of.engine.control(ttft_s=0.0, inter_token_s=0.0, tokens=TOKENS)
     before_us = of.cpu_us()
-    await closed_loop(of.client, requests, WORKERS, TOKENS)
+    await closed_loop(of.client, requests, clients, TOKENS)
     burst_token_us = (of.cpu_us() - before_us) / requests / TOKENS
     await of.engine.control(ttft_s=TTFT_S, inter_token_s=SPACING_S, tokens=TOKENS)
     before_us = of.cpu_us()
@@ -124,6 +124,7 @@ async def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=2_000)
+    parser.add_argument("--clients", type=int, default=16, help="requests at a time: more share turns and writes")
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--one-core", action="store_true", help="one core for the servers, another for the load")
     options = parser.parse_args()
@@ -139,11 +140,11 @@ async def main() -> None:
         if options.one_core:
             pinned((other, mine), cores)
         for each in (other, mine):
-            await cost(each, WARM_UP, options.streams)
+            await cost(each, WARM_UP, options.clients, options.streams)
         for turn in range(options.rounds):
             turns = [(other, theirs), (mine, ours)]
             for each, costs in turns if turn % 2 else reversed(turns):
-                costs.append(await cost(each, options.requests, options.streams))
+                costs.append(await cost(each, options.requests, options.clients, options.streams))
             print(
                 f"round {turn + 1}: whole {ours[-1].whole_us:.0f} us (smg {theirs[-1].whole_us:.0f}), "
                 f"burst {ours[-1].burst_token_us:.1f} us a token ({theirs[-1].burst_token_us:.1f}), "
@@ -157,7 +158,13 @@ async def main() -> None:
     }
     print(
         msgspec.json.encode(
-            {**figures, "rounds": options.rounds, "one_core": options.one_core, "load": round(os.getloadavg()[0], 1)}
+            {
+                **figures,
+                "rounds": options.rounds,
+                "clients": options.clients,
+                "one_core": options.one_core,
+                "load": round(os.getloadavg()[0], 1),
+            }
         ).decode()
     )
 

@@ -1,12 +1,12 @@
 """What the gateway costs: CPU per request, CPU per streamed token, and time added to the first token.
 
 A fast fake engine is reached directly and through a whole deployment (keys, limits, journal, ledger, router all on), by
-the same client, in one run. CPU is the gateway process' own, user and kernel, from /proc: steady on a busy machine,
-where wall times are not. What a request costs grows with its prompt, which is rendered, tokenized and hashed, so it is
-measured at several lengths, once with prompts that nobody has sent and once with conversations that grow;
-`request_cpu_us` is that of the shortest new one, streams and first tokens have known ones of that length. Run:
-`python -m benchmarks.gateway_overhead` [--streams 200] [--requests 4000] [--prompt-tokens 20,2000,10000]. The last line
-is JSON.
+the same client, in one run. CPU is the gateway process' own, user and kernel, from /proc/PID/task/*/schedstat: steady
+on a busy machine, where wall times are not. What a request costs grows with its prompt, which is rendered, tokenized
+and hashed, so it is measured at several lengths, once with prompts that nobody has sent and once with conversations
+that grow; `request_cpu_us` is that of the shortest new one, streams and first tokens have known ones of that length.
+Run: `python -m benchmarks.gateway_overhead` [--streams 200] [--requests 4000] [--prompt-tokens 20,2000,10000]. The last
+line is JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 import uvloop
 
 from benchmarks.ample_limits import AMPLE_LIMITS
-from benchmarks.processes import cpu_s
+from benchmarks.processes import threads_us
 from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
@@ -127,7 +127,7 @@ async def bare_relay(engine_port: int) -> AsyncIterator[tuple[int, str]]:
 
 def cpu_us(pid: int) -> float:
     """The CPU time of a process so far, in microseconds."""
-    return cpu_s(pid) * 1e6
+    return sum(threads_us(pid).values())
 
 
 async def paced(client: Client, streams: int, rounds: int) -> list[float]:

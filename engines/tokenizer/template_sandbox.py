@@ -28,9 +28,9 @@ from jinja2.visitor import NodeTransformer
 from engines.tokenizer.json_value import size_up_to
 
 CPU_S = 3.0
+"""CPU time of one rendering. The largest accepted conversation takes a tenth of this."""
 LOOP_CPU_S = 0.002
 """The same on the event loop."""
-"""CPU time of one rendering. The largest accepted conversation takes a tenth of this."""
 PRODUCED = 1 << 27
 """Characters that one rendering may produce, including intermediate values. A list's item counts as several."""
 ITEM = 32
