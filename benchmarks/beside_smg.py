@@ -7,8 +7,8 @@ Both stand in front of a fake engine of their own and take turns. smg 1.13 (from
 keeps no ledger; Slipstream has all of them on, and no tokenizer. CPU is each gateway process' own, from
 /proc/PID/task/*/schedstat: smg's includes its routing, ours excludes our router, Valkey and PostgreSQL. A token's cost
 includes its share of the request. With `--one-core`, each side's servers share one core, and client and engines have
-another. Compare ratios: both sides of a round meet the same machine. Ends with one JSON line:
-the median and range of each ratio over the rounds.
+another. Compare ratios: both sides of a round meet the same machine. Ends with one JSON line: the median and range of
+each ratio over the rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import uvloop
 
 from benchmarks.gateway_in_turn import HERE, PROMPT, Side, side
 from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
-from benchmarks.needs import missing
+from benchmarks.needs import missing, two_cores
 from benchmarks.processes import pin
 from tests.deployment import free_port
 from tests.fakes.process import fake_engine
@@ -72,6 +72,8 @@ async def cost(of: Side, requests: int, clients: int, streams: int) -> Cost:
 @contextlib.asynccontextmanager
 async def smg(program: str) -> AsyncIterator[Side]:
     """Run smg in front of a fake engine."""
+    if shutil.which(program) is None:
+        missing(f"{program} (pip install smg==1.13.0)")
     async with fake_engine(token=TOKEN) as engine:
         port, metrics_port = free_port(), free_port()
         process = await asyncio.create_subprocess_exec(
@@ -128,16 +130,12 @@ async def main() -> None:
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--one-core", action="store_true", help="one core for the servers, another for the load")
     options = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    if options.one_core and len(cores) < 2:
-        missing("a second core for the load")
-    if shutil.which(options.smg) is None:
-        missing(f"{options.smg} (pip install smg==1.13.0)")
+    cores = two_cores() if options.one_core else []
     print("starting smg and a deployment, and warming both up; about a minute …", file=sys.stderr)
     theirs: list[Cost] = []
     ours: list[Cost] = []
     async with smg(options.smg) as other, side(HERE) as mine:
-        if options.one_core:
+        if cores:
             pinned((other, mine), cores)
         for each in (other, mine):
             await cost(each, WARM_UP, options.clients, options.streams)

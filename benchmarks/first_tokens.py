@@ -18,7 +18,6 @@ import asyncio
 import os
 import random
 import re
-import shutil
 import statistics
 import time
 from collections import defaultdict
@@ -31,7 +30,7 @@ import uvloop
 from benchmarks.beside_smg import TTFT_S, pinned, smg
 from benchmarks.gateway_in_turn import HERE, PROMPT, Side, side
 from benchmarks.gateway_overhead import SPACING_S, TOKENS
-from benchmarks.needs import missing
+from benchmarks.needs import two_cores
 from benchmarks.processes import pin, scheduled
 from contracts.dated_request_id import arrived_at_s
 
@@ -248,11 +247,7 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, default=200)
     options = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    if len(cores) < 2:
-        missing("a second core for the load")
-    if shutil.which(options.smg) is None:
-        missing(f"{options.smg} (pip install smg==1.13.0)")
+    cores = two_cores()
     cells = [Cell(one, ramp_s, kept) for one in (False, True) for ramp_s in RAMPS_S for kept in (False, True)]
     figures = []
     async with smg(options.smg) as other, side(HERE) as mine:

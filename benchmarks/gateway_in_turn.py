@@ -29,7 +29,7 @@ from benchmarks.ample_limits import AMPLE_LIMITS
 from benchmarks.gateway_overhead import SPACING_S, TOKEN, TOKENS, Client, closed_loop, paced
 from benchmarks.needs import missing
 from benchmarks.paired_ratio import compared
-from benchmarks.processes import threads_us
+from benchmarks.processes import cpu_us, threads_us
 from tests.deployment import fake_fleet, free_port, key_in, plain_environment
 from tests.fakes.process import FakeEngineProcess, fake_engine
 from tests.waiting import START_S
@@ -53,7 +53,7 @@ class Side:
 
     def cpu_us(self) -> float:
         """The CPU time of the gateway so far, of all threads."""
-        return sum(threads_us(self.pid).values())
+        return cpu_us(self.pid)
 
     def thread_us(self, thread: int) -> float:
         """The CPU time of one of its threads so far."""

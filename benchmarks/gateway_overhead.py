@@ -26,7 +26,7 @@ import msgspec
 import uvloop
 
 from benchmarks.ample_limits import AMPLE_LIMITS
-from benchmarks.processes import threads_us
+from benchmarks.processes import cpu_us
 from engines.drivers.base import EngineRequest
 from engines.http.engine_connections import EngineConnections
 from engines.http.keys import OneKey
@@ -123,11 +123,6 @@ async def bare_relay(engine_port: int) -> AsyncIterator[tuple[int, str]]:
     finally:
         process.kill()
         await process.wait()
-
-
-def cpu_us(pid: int) -> float:
-    """The CPU time of a process so far, in microseconds."""
-    return sum(threads_us(pid).values())
 
 
 async def paced(client: Client, streams: int, rounds: int) -> list[float]:

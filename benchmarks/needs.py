@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from typing import NoReturn
@@ -14,6 +15,12 @@ def missing(what: str) -> NoReturn:
     """Exit with code 2, as after a wrong option. what: the missing thing and how to get it."""
     print(f"missing: {what}", file=sys.stderr)
     sys.exit(2)
+
+
+def two_cores() -> list[int]:
+    """The numbers of two cores, one for servers and one for their load."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    return cores if len(cores) == 2 else missing("a second core for the load")
 
 
 def program(name: str) -> str:

@@ -34,23 +34,22 @@ def threads_us(pid: int) -> dict[int, float]:
     return found
 
 
+def cpu_us(pid: int) -> float:
+    """The CPU time of a process so far, of all running threads."""
+    return sum(threads_us(pid).values())
+
+
 def tree_us(pid: int) -> float:
     """The CPU time so far of a process and its children, those that ended included. Raises psutil.NoSuchProcess."""
-    process = psutil.Process(pid)
-    times = process.cpu_times()
-    spent_us = (times.children_user + times.children_system) * 1e6
-    for each in (process, *process.children(recursive=True)):
-        with contextlib.suppress(OSError):
-            spent_us += sum(threads_us(each.pid).values())
-    return spent_us
+    times = psutil.Process(pid).cpu_times()
+    return (times.children_user + times.children_system) * 1e6 + sum(map(cpu_us, _tree(pid)))
 
 
 def scheduled(pid: int) -> Scheduled:
     """The CPU time of a process and its running children, and their wait for it. Raises psutil.NoSuchProcess."""
-    process = psutil.Process(pid)
     cpu_ns = waited_ns = 0
-    for each in (process, *process.children(recursive=True)):
-        for task in _tasks(each.pid):
+    for each in _tree(pid):
+        for task in _tasks(each):
             with contextlib.suppress(OSError):  # it ended
                 used, waited, _ = (task / "schedstat").read_text().split()
                 cpu_ns += int(used)
@@ -61,11 +60,15 @@ def scheduled(pid: int) -> Scheduled:
 def pin(pid: int, cores: Collection[int]) -> None:
     """Run a process and its children on these cores from now on, and the threads and processes that they start later.
     Raises psutil.NoSuchProcess."""
-    process = psutil.Process(pid)
-    for each in (process, *process.children(recursive=True)):
-        for task in _tasks(each.pid):
+    for each in _tree(pid):
+        for task in _tasks(each):
             with contextlib.suppress(OSError):  # it ended
                 os.sched_setaffinity(int(task.name), cores)
+
+
+def _tree(pid: int) -> list[int]:
+    """The process and its running children."""
+    return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
 
 
 def _tasks(pid: int) -> list[Path]:

@@ -32,7 +32,7 @@ from benchmarks.gateway_in_turn import PROMPT
 from benchmarks.gateway_overhead import TOKEN, Client, closed_loop
 from benchmarks.paired_ratio import compared
 from benchmarks.placement_live import START
-from benchmarks.processes import threads_us, tree_us
+from benchmarks.processes import cpu_us, threads_us, tree_us
 from contracts.desired_state import DesiredState, Model, Pool, Replica
 from contracts.generation import Tier
 from contracts.lease import LeaseEnd, LeaseRequest
@@ -78,7 +78,7 @@ class Fleet(NamedTuple):
 
     def by_gateway_us(self) -> list[float]:
         """The CPU time so far of each gateway."""
-        return [sum(threads_us(pid).values()) for name, pid in self.pids.items() if name.startswith("gateway")]
+        return [cpu_us(pid) for name, pid in self.pids.items() if name.startswith("gateway")]
 
 
 @contextlib.asynccontextmanager

@@ -15,8 +15,8 @@ class TokenizingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     threads: Annotated[int, Meta(ge=1, le=64)] = 2
     """Number of prompts tokenized at the same time, at most one of each organization. With two or more, an organization
-    that floods a gateway with long prompts leaves a thread to the others. Most prompts with at
-    most 4 kB of new text need no thread."""
+    that floods a gateway with long prompts leaves a thread to the others. Most prompts with at most 4 kB
+    of new text need no thread."""
     organization_jobs: Fixed[Annotated[int, Meta(ge=1, le=100_000)]] = 1_024
     """Maximum number of one organization's prompts that wait for a thread or use one. Further ones are refused with
     429."""

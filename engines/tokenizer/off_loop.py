@@ -19,6 +19,7 @@ from engines.tokenizer.fair_executor import FairExecutor, ours
 from engines.tokenizer.json_value import size_up_to
 from engines.tokenizer.segment_cache import LoopAllowance, NeedsThread
 from engines.tokenizer.sound import require_sound
+from engines.tokenizer.template import Check
 from engines.tokenizer.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
@@ -53,12 +54,13 @@ class OffLoopTokenizer:
         limit_tokens: int | None = None,
         tenant: str = "",
         variables: Mapping[str, TemplateValue] | None = None,
+        check: Check | None = None,
     ) -> Sequence[int]:
         return await self.run_known(
             tenant,
             (messages, tools),
             lambda allowance: self.tokenizer.chat_ids(
-                messages, tools, limit_tokens, variables=variables, tenant=tenant, allowance=allowance
+                messages, tools, limit_tokens, check, variables, tenant, allowance
             ),
             KNOWN_CONVERSATION_BYTES,
         )

@@ -11,8 +11,6 @@ from contracts.errors import WrongEndpoint
 from contracts.generation import ChatPrompt
 from contracts.prefix import holds_more_than_text
 from engines.drivers.base import Capabilities
-from engines.tokenizer.off_loop import KNOWN_CONVERSATION_BYTES
-from engines.tokenizer.segment_cache import LoopAllowance
 from engines.tokenizer.tokenizer import Tokenizer
 from gateway.wire.control_tokens import require_plain
 from gateway.wire.prepared import Counted, Target, estimate
@@ -79,14 +77,10 @@ async def _ids(prompt: ChatPrompt, target: Target, organization_id: str) -> Sequ
                 require_plain(tokenizer, both, f"messages[{index + prompt.merged if index else 0}].{name}")
         require_plain(tokenizer, tools, "tools")
 
-    def ids(allowance: LoopAllowance | None) -> Sequence[int]:
-        check = None if target.capabilities.literal_text else require_plain_messages
-        return tokenizer.chat_ids(
-            messages, tools or None, target.model.context_tokens, check, prompt.template_kwargs, organization_id,
-            allowance,
-        )  # fmt: skip
-
-    return await target.tokenizer.run_known(organization_id, (messages, tools), ids, KNOWN_CONVERSATION_BYTES)
+    check = None if target.capabilities.literal_text else require_plain_messages
+    return await target.tokenizer.chat_ids(
+        messages, tools or None, target.model.context_tokens, organization_id, prompt.template_kwargs, check
+    )
 
 
 def _json_bytes(prompt: ChatPrompt) -> int:
